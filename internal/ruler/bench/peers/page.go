@@ -93,7 +93,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 	return map[string]*report.Doc{"index": doc}
 }
 
-// cells is the row of the page.
+// cells are the cells of the row on the page.
 func (j *judged) cells() []report.Cell {
 	out := []report.Cell{{Text: j.Work}, {Text: cmp.Or(j.Name, "-")}, {Text: cmp.Or(j.Theirs, "-")}, {Text: cmp.Or(j.Ours, "-")}}
 	if j.Why != "" {

@@ -9,46 +9,46 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Row is one line of the page: a goal, and where a run has measured what it is about.
+// Row is one line of the page: a goal, and where the run has measured it.
 type Row struct {
-	Area string // heading of the table that it stands in
+	Area string // heading of its table
 	Work string
 	Part string // of the run
-	// Goal names the experiment, the metric and the limit. Its cases are patterns as
-	// path.Match has them; of several that fit, the fastest is taken. Against "" judges
-	// the figure of Side itself.
+	// Goal names the experiment, the metric and the limit. Its cases are patterns of
+	// path.Match; the fastest case that matches is used. With Against "" the figure of Side
+	// itself is judged.
 	Goal suite.Goal
-	// Kind is the kind of work whose rate is compared, of cases that do several at once;
-	// "" for the metric of the goal.
+	// Kind is the kind of work whose rate is compared, for cases that do several at once; ""
+	// for the metric of the goal.
 	Kind string
 	// Window compares with the best fixed window of the experiment instead of Against.
 	Window bool
-	// Floor is the case of the experiment that does the least that the work needs; ""
-	// where there is none. It is judged as Side is.
+	// Floor is the case of the experiment that does only what the work requires; "" if there is
+	// none. It is judged like Side.
 	Floor string
-	// Limit is the page below docs/results that says what bounds the figure here, and
-	// how that was measured. A new row also needs a line on docs/results/speed-rows.md.
+	// Limit is the page below docs/results that says what limits the figure here, and how that
+	// was measured. A new row also needs a line in docs/results/speed-rows.md.
 	Limit string
 }
 
-// judged is a row with what the run says of it.
+// judged is a row and the verdict of a run.
 type judged struct {
 	Row
 	Target suite.Target
-	// Theirs and Ours are medians of the two sides, as text with the unit; Name is what
-	// the other side is called.
+	// Theirs and Ours are the medians of the two sides, formatted with their unit; Name is the
+	// name of the other side.
 	Name, Theirs, Ours string
-	// Floor is what the row's floor reaches, in the unit of the goal; "" where none was
+	// Floor is the figure of the row's floor, in the unit of the goal; "" if it was not
 	// measured.
 	Floor string
-	// Beyond says that the floor misses the goal as well, and weir is no better than it: the
-	// share of the floor's figure that weir reaches. 0 where that is not so.
+	// Beyond is set if the floor misses the goal as well, and weir is no better than the floor:
+	// the share of the floor's figure that weir reaches. Otherwise 0.
 	Beyond float64
 	// Why says why there is no verdict.
 	Why string
 }
 
-// judge holds a row against a run.
+// judge judges a row by a run.
 func (w Row) judge(m *reference.Measured) judged {
 	out := judged{Row: w, Name: w.Goal.Against}
 	r, why := m.Result(w.Part, w.Goal.Experiment)
@@ -96,11 +96,11 @@ func (w Row) judge(m *reference.Measured) judged {
 	return out
 }
 
-// nearFloor is by how much weir may be better than a floor that still bounds it: what is
-// better by more does something else than the floor does.
+// nearFloor is by how much weir may be better than a floor that still counts as its limit: if
+// weir is better by more, it does something else than the floor.
 const nearFloor = 1.05
 
-// beyond is judged.Beyond of two medians.
+// beyond computes judged.Beyond from two medians.
 func (w Row) beyond(ours, floor float64) float64 {
 	share, misses := ours/floor, floor < w.Goal.Min
 	if w.Goal.Max > 0 {
@@ -112,7 +112,7 @@ func (w Row) beyond(ours, floor float64) float64 {
 	return share
 }
 
-// want is the goal as a row that was not measured has it.
+// want formats the goal of a row that was not measured.
 func (w Row) want() string {
 	unit := "x"
 	if w.Kind == "" && !w.Window && w.Goal.Against == "" {
@@ -122,7 +122,7 @@ func (w Row) want() string {
 	return want
 }
 
-// hold holds a case against the goal.
+// hold judges a case by the goal.
 func (w Row) hold(against, side *bench.Case) (suite.Target, bool) {
 	if w.Kind != "" {
 		return w.ofKind(against, side)
@@ -142,7 +142,7 @@ func (w Row) figure(c *bench.Case) string {
 	return bench.Figure(s.Median) + " " + s.Unit
 }
 
-// ofKind compares the rate of one kind of work, pair of rounds by pair.
+// ofKind compares the rates of one kind of work by pairs of rounds.
 func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 	if against == nil || side == nil || against.Invalid() || side.Invalid() {
 		return suite.Target{}, false
@@ -161,7 +161,7 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 	return t, true
 }
 
-// leasts says of each heading what its floor is, where there is one.
+// leasts describes the floor of each heading, if it has one.
 var leasts = map[string]string{
 	areaProxyPG: "a program that knows no protocol and only copies: one thread that reads and writes, with a server connection for each client; for hinted INSERTs and UPDATEs one that joins those that wait, and does not look at what they are",
 	areaProxyMy: "the same two programs",
@@ -254,10 +254,10 @@ func Rows() []Row {
 	return out
 }
 
-// Programs are peers that are not where they are looked for.
+// Programs are peers in unusual places.
 type Programs struct {
 	PgBouncer string   // the program
-	Tools     []string // directories of other backup tools
+	Tools     []string // directories of backup tools
 }
 
 // Parts are the commands of a plan.
@@ -287,8 +287,8 @@ func Parts(plan string, p Programs) ([]reference.Part, error) {
 			"transactions-16", "transactions-64", "transactions-256", "reads-prepared-16", "reads-prepared-64", "reads-prepared-256",
 			"logins-trust-10", "logins-md5-10", "logins-auth-query-10", "inserts-256-fsync2ms")
 		proxy("mariadb", "inserts-16", "inserts-64", "inserts-256", "literals-1")
-		// The goals of backups are set for this size. Of a tenth of it, a fifth of weir's time is
-		// what a backup of nothing takes.
+		// The goals of backups are set for this size. With a tenth of it, a fifth of weir's
+		// time would be what a backup of an empty database takes.
 		add("backup-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", "1300MB", "--floor", "--side", "pg_dump 1[678], zstd:1", "--side", "weir", "--experiments", "dump-shop,dump-huge")
 		add("restore-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", size, "--side", "pg_restore*", "--side", "weir", "--experiments", "restore-shop")
 		add("backup-mariadb", "backup", "--engine", "mariadb", "--plan", "mini", "--size", size, "--experiments", "dump-shop,restore-shop")

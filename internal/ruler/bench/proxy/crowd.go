@@ -12,13 +12,13 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Idle is what weir needed for sessions that did nothing.
+// Idle is the memory that weir needed for idle sessions.
 type Idle struct {
 	Clients  int   `json:"clients"`
 	RSSBytes int64 `json:"rss_bytes"`
 }
 
-// crowd compares numbers of clients, all of them through weir.
+// crowd compares numbers of clients, all through weir.
 func (r *run) crowd(ctx context.Context) error {
 	counts := r.o.Plan.Crowd
 	e := r.experiment("crowd", counts[len(counts)-1], "Key lookups through weir by number of clients, on one pool")
@@ -39,8 +39,8 @@ func clientsName(n int) string {
 	return strconv.Itoa(n) + " clients"
 }
 
-// idle opens sessions through a fresh weir, has each ask for one row, and reads
-// what the proxy's memory has become.
+// idle opens sessions through a fresh weir, has each query one row, and reads the proxy's
+// memory.
 func (r *run) idle(ctx context.Context) (err error) {
 	w, err := startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, "--max-clients", strconv.Itoa(r.o.Plan.Idle+1))
 	if err != nil {
@@ -79,8 +79,7 @@ func (r *run) idle(ctx context.Context) (err error) {
 	return nil
 }
 
-// crowdTarget compares the largest number of clients with the best of the
-// others.
+// crowdTarget compares the largest number of clients with the best of the others.
 func crowdTarget(r *bench.Result) (suite.Target, bool) {
 	last := len(r.Cases) - 1
 	if last < 1 {

@@ -20,19 +20,19 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// demoEngines are what the demo shows, in order.
+// demoEngines are the engines of the demo, in order.
 var demoEngines = []suite.Engine{suite.PostgreSQL, suite.MariaDB}
 
 // Stack is weir demo --stack.
 type Stack interface {
-	// Flags adds the flags that are for --stack alone.
+	// Flags adds the flags that only --stack uses.
 	Flags(f *pflag.FlagSet)
-	// Show runs it with the program weir, and leaves logs and a report in the
-	// directory out. It reports whether every promise was held.
+	// Show runs the demo with the program weir, and writes logs and a report to the directory
+	// out. It reports whether every promise was kept.
 	Show(ctx context.Context, weir, out string, stdout io.Writer) (held bool, err error)
 }
 
-// newDemoCommand is weir demo; a stack of nil: --stack is not in this build.
+// newDemoCommand is weir demo. If stack is nil, this build has no --stack.
 func newDemoCommand(stack Stack) *cobra.Command {
 	var out string
 	var whole bool
@@ -98,8 +98,8 @@ type demo struct {
 	measure     func(context.Context, Options) (*Outcome, error)
 }
 
-// run shows each engine that is installed. What has been measured is shown, too,
-// when the next engine fails.
+// run shows each installed engine. If an engine fails, the figures measured before are still
+// shown.
 func (d *demo) run(ctx context.Context) error {
 	live := newLiveLine(d.stdout)
 	fmt.Fprintln(d.stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
@@ -134,7 +134,7 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// conclude prints the table and where the reports are.
+// conclude prints the table and the paths of the reports.
 func (d *demo) conclude(shown []*Outcome, pages []string) {
 	printDemo(d.stdout, shown)
 	fmt.Fprintln(d.stdout)
@@ -143,8 +143,8 @@ func (d *demo) conclude(shown []*Outcome, pages []string) {
 	}
 }
 
-// show measures one engine and returns its report's page. Besides an error there
-// is an outcome of what was measured before, if anything was.
+// show measures one engine and returns its report's page. With an error it still returns the
+// outcome of what was measured before, if there is any.
 func (d *demo) show(ctx context.Context, e suite.Engine, live *liveLine) (*Outcome, string, error) {
 	out := filepath.Join(d.out, string(e))
 	got, err := d.measure(ctx, Options{
@@ -158,7 +158,7 @@ func (d *demo) show(ctx context.Context, e suite.Engine, live *liveLine) (*Outco
 	return got, page, errors.Join(err, saveErr)
 }
 
-// printDemo prints the side-by-side table and what it means in one sentence.
+// printDemo prints the table, and its meaning in one sentence.
 func printDemo(w io.Writer, outcomes []*Outcome) {
 	fmt.Fprintf(w, "\n  %-11s %-12s %12s  %10s  %9s  %9s  %12s  %12s\n", "", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
 	var rows int64
@@ -179,7 +179,7 @@ func printDemo(w io.Writer, outcomes []*Outcome) {
 						}
 					}
 				}
-				rounds = max(rounds, len(c.Samples)) // fewer than were planned if it was interrupted
+				rounds = max(rounds, len(c.Samples)) // fewer than planned if it was interrupted
 				for j := range c.Samples {
 					if s := c.Samples[j].Server; s != nil {
 						rows += s.Ops
@@ -200,8 +200,8 @@ func printDemo(w io.Writer, outcomes []*Outcome) {
 	}
 }
 
-// liveLine shows the present rate: on a terminal in one line that is
-// overwritten, elsewhere by a line for each finished round.
+// liveLine shows the current rate: on a terminal in one line that is overwritten, elsewhere in
+// a line for each finished round.
 type liveLine struct {
 	w    io.Writer
 	tty  bool

@@ -15,11 +15,11 @@ func driverExperiment(d sqlload.Driver, clients int) string {
 	return experimentName("drivers-"+string(d), clients, 0)
 }
 
-// drivers is reference report 1 as its own load was: through database/sql and a driver,
-// whose processor time is in the profile of the load. Each driver is an experiment.
+// drivers repeats the load of reference report 1: through database/sql and a driver, whose CPU
+// time is part of the load's profile. Each driver is an experiment.
 func (r *run) drivers(ctx context.Context, d sqlload.Driver, clients int) error {
 	drive := func(ctx context.Context, c load.Config) (*load.Outcome, error) {
-		c.Warmup = min(c.Warmup, c.Duration/2) // all connections are open before it
+		c.Warmup = min(c.Warmup, c.Duration/2) // all connections are opened before it
 		return sqlload.Run(ctx, d, c)
 	}
 	e := r.experiment("drivers", clients, fmt.Sprintf("Single-row INSERTs by %s over database/sql, %s", d, clientsName(clients)))
@@ -41,20 +41,20 @@ func (r *run) drivers(ctx context.Context, d sqlload.Driver, clients int) error 
 	if err := r.driverProfile(ctx, auto, d, clients); ctx.Err() != nil {
 		return err
 	} else if err != nil {
-		// Rounds that were measured do not depend on a profile taken afterwards.
+		// Measured rounds stay valid without a profile.
 		r.Leave("the CPU profile of %s: %v", d, err)
 	}
 	return nil
 }
 
-// driverProfile says where the CPU time of a load through a driver goes. The profile of
-// the load is of this process, and named after the driver.
+// driverProfile shows where the CPU time of a load through a driver goes. The profile of the
+// load is that of this process, and named after the driver.
 func (r *run) driverProfile(ctx context.Context, w way, d sqlload.Driver, clients int) error {
 	work := r.insert(w.hint)
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return err
 	}
-	w.name, w.weir = string(d), nil // weir's own profile is that of experiment inserts
+	w.name, w.weir = string(d), nil // weir's own profile belongs to the experiment inserts
 	return r.profiled(ctx, w, bench.RoleClient, clients, leastProfile, func() error {
 		_, err := sqlload.Run(ctx, d, load.Config{
 			DSN: w.dsn, Workload: work, Connections: clients, Duration: leastProfile,

@@ -15,24 +15,24 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Engines lists those that the benchmark can be run on.
+// Engines lists the engines that the benchmark supports.
 func Engines() []suite.Engine {
 	return []suite.Engine{suite.PostgreSQL, suite.MariaDB, suite.MySQL}
 }
 
-// engine is what differs between database systems. What its functions return
-// is nothing when there is an error.
+// engine is what differs between database systems. With an error, its functions return nothing
+// else.
 type engine struct {
 	start    func(ctx context.Context, n needs) (suite.Server, error)
-	database string // that the load runs in, on a server of our own
-	// serverEnv is the variable in which weir proxy finds the server's DSN,
-	// listenFlag says where it listens for clients.
+	database string // of the load, on a private server
+	// serverEnv is the variable with the server's DSN for weir proxy, listenFlag the flag with
+	// its address for clients.
 	serverEnv, listenFlag string
-	// joins is the protocol in which a floor joins writes.
+	// joins is the protocol in which a floor groups writes.
 	joins string
-	// ungrouped is what a side is called whose weir joins no rows.
+	// ungrouped is the name of a side whose weir groups no rows.
 	ungrouped string
-	// drivers are those of database/sql that applications use.
+	// drivers are the drivers of database/sql that applications use.
 	drivers []sqlload.Driver
 
 	setup  func(ctx context.Context, dsn string, w load.Workload) error
@@ -43,13 +43,13 @@ type engine struct {
 	idle   func(ctx context.Context, dsn string) (session, error)
 }
 
-// needs is what the scenario asks of a server.
+// needs is what the scenario requires of a server.
 type needs struct {
 	connections int
-	latency     time.Duration // of its flushes, added
+	latency     time.Duration // added to its flushes
 }
 
-// session is one that can be ended.
+// session is an open session.
 type session interface {
 	Close(ctx context.Context) error
 }
@@ -67,8 +67,8 @@ func engineOf(e suite.Engine) (*engine, error) {
 	}
 }
 
-// through is how clients get to what a DSN names by way of an address. What the
-// DSN says of TLS is the server's affair: the load does not speak it.
+// through returns a DSN for the same server through an address. It drops the DSN's TLS
+// settings: the load does not use TLS.
 func through(dsn, addr string) (string, error) {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Host == "" {
@@ -101,7 +101,7 @@ func postgres() *engine {
 	}
 }
 
-// mysql is the engine of both families that speak MySQL's protocol.
+// mysql is the engine of MySQL and MariaDB.
 func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *engine {
 	const database = "bench"
 	return &engine{

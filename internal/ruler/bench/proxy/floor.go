@@ -15,18 +15,17 @@ import (
 // copyVerb is the hidden verb that runs a copier.
 const copyVerb = "copy"
 
-// groupFlag names the protocol in which it joins the load's writes.
+// groupFlag names the protocol in which the copier groups the load's writes.
 const groupFlag = "group"
 
-// The protocols that it knows.
+// The protocols of groupFlag.
 const (
 	joinsPostgres = "postgres"
 	joinsMySQL    = "mysql"
 )
 
-// startFloor runs a copier before the server of a DSN, or one that joins writes of a
-// protocol: what is measured through it is the least that a proxy with a server connection
-// for each client costs here.
+// startFloor runs a copier in front of the server of a DSN, or one that groups writes of a
+// protocol: the lower bound for a proxy that has a server connection per client.
 func startFloor(ctx context.Context, binary, serverDSN, group string) (*floor.Process, error) {
 	u, err := url.Parse(serverDSN)
 	if err != nil || u.Host == "" {
@@ -39,7 +38,7 @@ func startFloor(ctx context.Context, binary, serverDSN, group string) (*floor.Pr
 	return floor.Start(ctx, binary, args...)
 }
 
-// floorWay is the one through a floor.
+// floorWay is the way through a floor.
 func floorWay(f *floor.Process, name, direct string) (way, error) {
 	dsn, err := through(direct, f.Addr)
 	return way{
@@ -48,7 +47,7 @@ func floorWay(f *floor.Process, name, direct string) (way, error) {
 	}, err
 }
 
-// plain are the ways that every experiment begins with.
+// plain are the ways that every experiment starts with.
 func (r *rig) plain() ([]way, error) {
 	if r.floor == nil {
 		return []way{r.direct()}, nil
@@ -57,7 +56,7 @@ func (r *rig) plain() ([]way, error) {
 	return []way{r.direct(), w}, err
 }
 
-// plainJoined are plain for writes, with the least that joins them.
+// plainJoined are the plain ways for writes, with the floor that groups them.
 func (r *rig) plainJoined() ([]way, error) {
 	ways, err := r.plain()
 	if err != nil || r.joins == nil {

@@ -10,22 +10,22 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/floor"
 )
 
-// A copier is what is left of a proxy that knows no protocol: one thread that waits,
-// reads and writes, and a connection to the server for each of a client.
+// A copier is a minimal proxy that knows no protocol: one thread that waits, reads and writes,
+// and a server connection for each client connection.
 type copier struct {
 	loop   *floor.Loop
 	server *net.TCPAddr
-	others map[int32]int // of each connection the one that its bytes go to
+	others map[int32]int // maps each connection to its counterpart
 	buf    []byte
 
 	clients map[int32]bool
-	out     []byte                          // a grouper's
-	seen    func(from int32, b []byte) bool // takes what is not to be copied
-	turned  func() error                    // when a turn's events are done
+	out     []byte                          // used by a grouper
+	seen    func(from int32, b []byte) bool // handles data that must not be copied
+	turned  func() error                    // called after each batch of events
 }
 
-// copyBytes copies between the clients that connect and the server at address, until
-// standard input ends, or joins their writes of a protocol. The address that it listens on goes to out.
+// copyBytes copies between the clients that connect and the server at address, until standard
+// input ends, or groups their writes of a protocol. It writes its own address to out.
 func copyBytes(address string, group string, out io.Writer) (err error) {
 	defer func() {
 		if err != nil {
@@ -70,12 +70,12 @@ func (c *copier) take(client int) error {
 	return nil
 }
 
-// move copies what a connection has sent, and ends both when it has ended.
+// move copies what a connection has sent, and closes both connections when it has ended.
 func (c *copier) move(fd int) error {
 	from := int32(fd)
 	to, ok := c.others[from]
 	if !ok {
-		return nil // ended by an event before this one
+		return nil // closed by an earlier event
 	}
 	n := floor.Read(fd, c.buf)
 	if n == 0 {

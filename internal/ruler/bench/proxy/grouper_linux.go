@@ -8,12 +8,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/floor"
 )
 
-// A grouper is what is left of a proxy that joins writes into groups: a copier that, once
-// a client has sent its first INSERT, sends those of all clients to the server as one
-// statement of many rows, as many as wait, and answers each. It knows the two ways in which
-// the load writes an INSERT, in PostgreSQL's protocol also its prepared UPDATE by key, and
-// nothing else: it parses no SQL, looks for no hint, knows no limits, no errors and no
-// settings, and any surprise ends the connection.
+// A grouper is a minimal proxy that groups writes: a copier that, once a client has sent its
+// first INSERT, sends those of all clients to the server as one statement with as many rows as
+// are waiting, and answers each client. It knows the two ways in which the load writes an
+// INSERT, and in PostgreSQL's protocol also the load's prepared UPDATE by key, and nothing
+// else: it parses no SQL, looks for no hint, knows no limits, errors or settings, and anything
+// unexpected ends the connection.
 type grouper struct {
 	*copier
 	protocol                groupProtocol
@@ -22,54 +22,53 @@ type grouper struct {
 	lanes                   map[int32]*groupLane // by their sockets
 }
 
-// A groupProtocol is what a grouper knows of the protocol that the load speaks.
+// A groupProtocol is the grouper's knowledge of the load's protocol.
 type groupProtocol interface {
-	// asked takes what a client has sent, and reports whether it need not be copied.
+	// asked handles data from a client, and reports whether it need not be copied.
 	asked(g *grouper, client int32, b []byte) bool
-	// appendGroup appends what runs the first n rows that wait on a lane, or, where the
-	// lane does not know a statement of so many rows and must say first what it is called,
-	// what prepares that.
+	// appendGroup appends the messages that run the first n rows waiting for a lane, or, if the
+	// lane must first prepare a statement for that many rows, the messages that prepare it.
 	appendGroup(out []byte, t *groupTexts, l *groupLane, n int) []byte
-	// said looks at what the server has said to a lane. next is what it is to be sent
-	// then; done says that the group has been answered, with an error unless all its
-	// rows are there.
+	// said handles data from the server on a lane. next is what to send to the server then;
+	// done means that the group has been answered, with an error unless all its rows are
+	// stored.
 	said(l *groupLane) (next []byte, done bool, err error)
-	// appendAnswer appends what a lane's i-th member is answered.
+	// appendAnswer appends the answer to a lane's i-th member.
 	appendAnswer(out []byte, l *groupLane, i int) []byte
 }
 
-// groupLanes is how many groups may be under way, as weir has by default.
+// groupLanes is how many groups may be under way, as in weir's default.
 const groupLanes = 2
 
-// groupMost is how many rows a group has, as weir has by default.
+// groupMost is the largest number of rows in a group, as in weir's default.
 const groupMost = 256
 
 // groupTexts are statements of one kind that wait for a group.
 type groupTexts struct {
-	binds   bool    // rows are arguments; else each is text with a comma behind it
-	text    bool    // clients sent text, and are answered so
-	serial  bool    // UPDATEs, which run one behind the other in one transaction
-	head    []byte  // of an INSERT, up to VALUES and a space; all of an UPDATE
+	binds   bool    // rows are arguments; else each is text followed by a comma
+	text    bool    // clients sent text, and are answered accordingly
+	serial  bool    // UPDATEs, which run one after another in one transaction
+	head    []byte  // of an INSERT, up to VALUES and a space; the whole text of an UPDATE
 	epoch   int     // the head's number
-	clients []int32 // who wait
-	rows    []byte  // theirs, one behind the other
-	ends    []int   // of each in rows
+	clients []int32 // those that wait
+	rows    []byte  // their rows, concatenated
+	ends    []int   // end of each row in rows
 }
 
-// A groupLane is a connection to the server on which groups run. It began as one client's,
-// and outlives it.
+// A groupLane is a server connection on which groups run. It started as one client's, and
+// outlives it.
 type groupLane struct {
 	fd      int32
 	busy    bool
-	texts   *groupTexts // of the group under way
-	members []int32     // of it
-	rows    []byte      // of it, while the server prepares its statement
+	texts   *groupTexts // of the current group
+	members []int32     // its clients
+	rows    []byte      // its rows, while the server prepares its statement
 	in      []byte
-	id      uint64              // that the server has given its first row
-	knows   map[groupKey]uint32 // what was prepared, by number
+	id      uint64              // of its first row, from the server
+	knows   map[groupKey]uint32 // prepared statements, by ID
 }
 
-// groupKey names the statement of so many rows.
+// groupKey identifies the statement for a number of rows.
 type groupKey struct{ epoch, rows int }
 
 func newGrouper(c *copier, protocol string) error {
@@ -77,7 +76,7 @@ func newGrouper(c *copier, protocol string) error {
 	switch protocol {
 	case joinsPostgres:
 		g.protocol = newPostgresGroups()
-		g.text.binds = true // weir, too, makes arguments of literals there
+		g.text.binds = true // weir, too, converts literals to arguments there
 		g.updates = groupTexts{binds: true, serial: true}
 	case joinsMySQL:
 		g.protocol = new(mysqlGroups)
@@ -88,7 +87,7 @@ func newGrouper(c *copier, protocol string) error {
 	return nil
 }
 
-// seen takes what a connection has sent, and reports whether it need not be copied.
+// seen handles data of a connection, and reports whether it need not be copied.
 func (g *grouper) seen(from int32, b []byte) bool {
 	if l := g.lanes[from]; l != nil && l.busy {
 		g.answered(l, b)
@@ -97,7 +96,8 @@ func (g *grouper) seen(from int32, b []byte) bool {
 	return g.clients[from] && g.protocol.asked(g, from, b)
 }
 
-// is notes the text of an INSERT, and reports how long its head is, 0 for another's.
+// is records the text of an INSERT, and returns the length of its head, 0 for another
+// statement.
 func (g *grouper) is(t *groupTexts, sql []byte) int {
 	at := bytes.Index(sql, []byte("VALUES "))
 	if at < 0 {
@@ -108,7 +108,7 @@ func (g *grouper) is(t *groupTexts, sql []byte) int {
 	return len(head)
 }
 
-// begins notes how a statement begins.
+// begins records the head of a statement.
 func (g *grouper) begins(t *groupTexts, head []byte) {
 	if !bytes.Equal(t.head, head) {
 		g.epochs++
@@ -116,8 +116,8 @@ func (g *grouper) begins(t *groupTexts, head []byte) {
 	}
 }
 
-// wait has a client's row go with the next group. The connection becomes a lane if there
-// are too few.
+// wait adds a client's row to the next group. The connection becomes a lane if there are too
+// few.
 func (g *grouper) wait(t *groupTexts, client int32, row []byte) {
 	if server := int32(g.others[client]); len(g.lanes) < groupLanes && g.lanes[server] == nil {
 		g.lanes[server] = &groupLane{fd: server, knows: make(map[groupKey]uint32)}
@@ -127,7 +127,7 @@ func (g *grouper) wait(t *groupTexts, client int32, row []byte) {
 	t.ends = append(t.ends, len(t.rows))
 }
 
-// leave ends a client whose connection to the server is a lane, which stays.
+// leave ends a client whose server connection is a lane, which stays open.
 func (g *grouper) leave(client int32) bool {
 	server := int32(g.others[client])
 	if g.lanes[server] == nil {
@@ -138,7 +138,7 @@ func (g *grouper) leave(client int32) bool {
 	return true
 }
 
-// turned starts groups when a turn's events are done.
+// turned starts groups after a batch of events.
 func (g *grouper) turned() error {
 	for _, t := range []*groupTexts{&g.prepared, &g.text, &g.updates} {
 		for _, l := range g.lanes {
@@ -173,7 +173,7 @@ func (g *grouper) start(l *groupLane, t *groupTexts) error {
 	return nil
 }
 
-// answered takes what the server says to a group, and answers its members.
+// answered handles the server's answer to a group, and answers its members.
 func (g *grouper) answered(l *groupLane, b []byte) {
 	l.in = append(l.in, b...)
 	next, done, err := g.protocol.said(l)

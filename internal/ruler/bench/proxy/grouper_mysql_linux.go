@@ -7,15 +7,15 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// mysqlGroups are groups in MySQL's protocol, for clients that have asked for answers
-// without EOF packets, as the load does. The server chooses the numbers of prepared
-// statements, so one is prepared before its first execution. Each member is told the id of
-// its row, which are one apart: the server is one of our own.
+// mysqlGroups are groups in MySQL's protocol, for clients that requested answers without EOF
+// packets, as the load does. The server chooses the IDs of prepared statements, so a statement
+// is prepared before its first execution. Each member gets the insert id of its row; ids are
+// consecutive, since the server is private.
 type mysqlGroups struct{ out []byte }
 
-// The load's COM_STMT_EXECUTE: behind the header come the command, the statement's number,
-// flags, the number of iterations, a byte of NULLs, one that says that types follow, the
-// types, and two BIGINTs.
+// The load's COM_STMT_EXECUTE: after the header come the command, the statement's ID, flags,
+// the number of iterations, the NULL bitmap, a byte that says that types follow, the types, and
+// two BIGINTs.
 const (
 	executeHead = mywire.HeaderLen + 1 + 4 + 1 + 4
 	executeRow  = executeHead + 1 + 1 + 2*2
@@ -24,7 +24,7 @@ const (
 
 func (p *mysqlGroups) asked(g *grouper, client int32, b []byte) bool {
 	if len(b) <= mywire.HeaderLen || b[3] != 0 {
-		return false // it logs in
+		return false // it is logging in
 	}
 	switch body := b[mywire.HeaderLen:]; body[0] {
 	case mywire.ComStmtPrepare:
@@ -85,7 +85,7 @@ func appendRows(out []byte, statement uint32, rows []byte, n int) []byte {
 	return endPacket(append(out, rows...), at)
 }
 
-// endPacket writes the length of the packet that begins at at.
+// endPacket fills in the length of the packet that starts at at.
 func endPacket(out []byte, at int) []byte {
 	n := len(out) - at - mywire.HeaderLen
 	out[at], out[at+1], out[at+2] = byte(n), byte(n>>8), byte(n>>16)
@@ -113,7 +113,7 @@ func (p *mysqlGroups) said(l *groupLane) (next []byte, done bool, err error) {
 	n := len(l.members)
 	if key := (groupKey{l.texts.epoch, n}); l.texts.binds && l.knows[key] == 0 {
 		if packets < 1+2*n {
-			return nil, false, nil // the parameters' definitions follow
+			return nil, false, nil // the definitions of the parameters follow
 		}
 		st, err := mywire.ParsePrepared(first)
 		if err != nil {

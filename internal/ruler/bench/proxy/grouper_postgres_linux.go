@@ -9,10 +9,10 @@ import (
 	"strconv"
 )
 
-// postgresGroups are groups in PostgreSQL's protocol. The grouper chooses the names of
-// prepared statements, so one is prepared together with its first execution.
+// postgresGroups are groups in PostgreSQL's protocol. The grouper chooses the names of prepared
+// statements, so a statement is prepared together with its first execution.
 type postgresGroups struct {
-	prepared, text, updates []byte // what each member is answered
+	prepared, text, updates []byte // the answer to each member
 	row                     []byte
 	rows                    [][]byte
 }
@@ -30,7 +30,7 @@ func newPostgresGroups() *postgresGroups {
 
 func (p *postgresGroups) asked(g *grouper, client int32, b []byte) bool {
 	switch b[0] {
-	case 'P': // the client's own prepared statement, which begins with its name and text
+	case 'P': // the client's own prepared statement: first its name and text
 		name := 5 + bytes.IndexByte(b[5:], 0) + 1
 		sql, _, _ := bytes.Cut(b[name:], []byte{0})
 		if bytes.HasPrefix(sql, []byte("UPDATE ")) {
@@ -63,19 +63,19 @@ func (p *postgresGroups) asked(g *grouper, client int32, b []byte) bool {
 	return false
 }
 
-// bindArguments cuts the arguments, with their lengths, out of what the load sends for a
-// prepared statement. n is how many there are; 0 if it is something else.
+// bindArguments returns the arguments, with their lengths, of a Bind as the load sends it. n is
+// their number; 0 if the message is something else.
 func bindArguments(b []byte) (args []byte, n int) {
 	size := 1 + int(binary.BigEndian.Uint32(b[1:]))
 	name := 6 + bytes.IndexByte(b[6:], 0) + 1
-	at := name + 4 // behind the numbers of formats and of arguments
+	at := name + 4 // after the numbers of formats and of arguments
 	if size > len(b) || at > size {
 		return nil, 0
 	}
 	return b[at : size-4], int(binary.BigEndian.Uint16(b[name+2:]))
 }
 
-// arguments are the two literals of a row, such as (1, 2), as a Bind has them.
+// arguments converts the two literals of a row, such as (1, 2), to the form in a Bind.
 func (p *postgresGroups) arguments(row []byte) []byte {
 	value, created, _ := bytes.Cut(row[1:len(row)-1], []byte(", "))
 	p.row = p.row[:0]
@@ -103,8 +103,7 @@ func (p *postgresGroups) appendGroup(out []byte, t *groupTexts, l *groupLane, n 
 	return appendSync(appendExecution(out, name, t.rows[:t.ends[n-1]], 2*n))
 }
 
-// appendSeries appends n UPDATEs, in the order of their keys, so that no group waits for
-// one that waits for it.
+// appendSeries appends n UPDATEs, in the order of their keys, so that groups cannot deadlock.
 func (p *postgresGroups) appendSeries(out []byte, t *groupTexts, l *groupLane, n int) []byte {
 	name, known := l.statement(t, 1)
 	if !known {
@@ -124,8 +123,8 @@ func (p *postgresGroups) appendSeries(out []byte, t *groupTexts, l *groupLane, n
 	return appendSync(out)
 }
 
-// statement is what a lane's prepared statement of so many rows is called, and whether it
-// is there already.
+// statement returns the name of a lane's prepared statement for a number of rows, and whether
+// it exists already.
 func (l *groupLane) statement(t *groupTexts, rows int) (name string, known bool) {
 	key := groupKey{t.epoch, rows}
 	known = l.knows[key] != 0
@@ -144,7 +143,7 @@ func appendExecution(out []byte, name string, args []byte, n int) []byte {
 
 func appendSync(out []byte) []byte { return append(out, 'S', 0, 0, 0, 4) }
 
-// endMessage writes the length of the message that begins at at.
+// endMessage fills in the length of the message that starts at at.
 func endMessage(out []byte, at int) []byte {
 	binary.BigEndian.PutUint32(out[at+1:], uint32(len(out)-at-1))
 	return out

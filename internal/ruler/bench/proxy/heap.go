@@ -17,23 +17,23 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Heap is what a proxy took from its heap in one case, and what it kept.
+// Heap is how much a proxy allocated in one case, and how much it kept.
 type Heap struct {
 	Case string `json:"case"`
-	// Readings are the heap in use after a collection: the first after a load that
-	// fills the pools, each other after one more load of the same kind.
+	// Readings are the heap in use after a collection: first after a load that fills the pools,
+	// then after each further load of the same kind.
 	Readings []HeapReading `json:"readings"`
-	// Bytes and Objects were allocated between the first and the last reading, counted
-	// by the runtime.
+	// Bytes and Objects were allocated between the first and the last reading, as counted by
+	// the runtime.
 	Bytes   float64 `json:"bytes"`
 	Objects float64 `json:"objects"`
-	// Kept are the sites that hold most at the end, Made those that allocated most
+	// Kept are the sites that hold most memory at the end, Made those that allocated most
 	// between the first and the last reading, by a profile: samples, scaled up.
 	Kept []HeapSite `json:"kept,omitempty"`
 	Made []HeapSite `json:"made,omitempty"`
 }
 
-// HeapReading is the heap after so many statements.
+// HeapReading is the heap after a number of statements.
 type HeapReading struct {
 	Statements int64   `json:"statements"` // since the first reading
 	Bytes      float64 `json:"bytes"`
@@ -45,8 +45,8 @@ type HeapSite struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// SmallestObject is the least that a 64-bit Go program can keep for a statement by
-// itself: a heap that grows by less for each of them keeps no object for each.
+// SmallestObject is the smallest amount of memory that a 64-bit Go program can keep for each
+// statement: a heap that grows by less keeps no object per statement.
 const SmallestObject = 8
 
 // Statements is how many were answered between the first and the last reading.
@@ -57,8 +57,8 @@ func (h *Heap) Statements() int64 {
 	return h.Readings[len(h.Readings)-1].Statements
 }
 
-// Growth is by how much the heap has grown for each statement, and whether it grew from
-// each reading to the next.
+// Growth is how much the heap grew per statement, and whether it grew from each reading to the
+// next.
 func (h *Heap) Growth() (perStatement float64, always bool) {
 	n := h.Statements()
 	if n == 0 {
@@ -71,10 +71,10 @@ func (h *Heap) Growth() (perStatement float64, always bool) {
 	return (h.Readings[len(h.Readings)-1].Bytes - h.Readings[0].Bytes) / float64(n), always
 }
 
-// heapLoads is after how many loads the heap is read once more.
+// heapLoads is the number of loads after each of which the heap is read again.
 const heapLoads = 3
 
-// heap reads what weir allocates for statements, and whether it keeps anything of them.
+// heap measures how much weir allocates for statements, and whether it keeps any of it.
 func (r *run) heap(ctx context.Context, w way, clients int) error {
 	h := Heap{Case: w.name}
 	var first, last map[string]float64
@@ -127,14 +127,14 @@ func (r *run) heap(ctx context.Context, w way, clients int) error {
 	return nil
 }
 
-// The counters of Go's runtime, as its collector for Prometheus calls them.
+// Counters of Go's runtime, by the names of its Prometheus collector.
 const (
 	heapInUse   = "go_memstats_heap_alloc_bytes"
 	heapBytes   = "go_memstats_alloc_bytes_total"
 	heapObjects = "go_memstats_mallocs_total"
 )
 
-// memory reads the counters of the runtime.
+// memory reads the runtime's counters.
 func (w *weirProcess) memory(ctx context.Context) (map[string]float64, error) {
 	body, err := w.get(ctx, "/metrics")
 	if err != nil {
@@ -167,8 +167,8 @@ func memoryOfPage(page io.Reader) (map[string]float64, error) {
 	return out, nil
 }
 
-// heap has the proxy collect its garbage, twice, since pools let go at the second
-// collection, and takes a profile of what is left.
+// heap makes the proxy collect its garbage twice, since pools are emptied in the second
+// collection, and takes a profile of the rest.
 func (w *weirProcess) heap(ctx context.Context) (p *profile.Profile, err error) {
 	for range 2 {
 		body, err := w.get(ctx, "/debug/pprof/heap?gc=1")
@@ -184,7 +184,7 @@ func (w *weirProcess) heap(ctx context.Context) (p *profile.Profile, err error) 
 	return p, nil
 }
 
-// bySite adds up a kind of samples by the innermost function that is not the runtime's.
+// bySite adds up a kind of samples by the innermost function outside the runtime.
 func bySite(p *profile.Profile, kind string) (map[string]int64, error) {
 	at := slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == kind })
 	if at < 0 {
@@ -207,7 +207,7 @@ func site(s *profile.Sample) string {
 			if !strings.HasPrefix(line.Function.Name, "runtime.") {
 				return strings.TrimPrefix(line.Function.Name, "github.com/weirdb/weir/internal/")
 			}
-			name = line.Function.Name // the outermost, when there is no other
+			name = line.Function.Name // the outermost, if there is no other
 		}
 	}
 	return name
@@ -216,7 +216,7 @@ func site(s *profile.Sample) string {
 // mostSites is how many sites are kept.
 const mostSites = 8
 
-// largest are the sites with most bytes, of those that have any.
+// largest are the sites with the most bytes, without those that have none.
 func largest(by map[string]int64) []HeapSite {
 	var out []HeapSite
 	for _, f := range slices.Sorted(maps.Keys(by)) {
@@ -228,7 +228,7 @@ func largest(by map[string]int64) []HeapSite {
 	return out[:min(len(out), mostSites)]
 }
 
-// heapSection says what statements cost the heap, and what it keeps.
+// heapSection shows how much statements allocate, and how much the heap keeps.
 func heapSection(heaps []Heap) report.Section {
 	out := report.Section{Title: "Memory of the proxy's heap"}
 	t := report.Table{

@@ -20,18 +20,17 @@ import (
 // leakExperiment is the name of the leak check.
 const leakExperiment = "leak"
 
-// leakReadings is how many readings a leak check takes at most, leastBetween the least
+// leakReadings is the largest number of readings of a leak check, leastBetween the shortest
 // time between two.
 const (
 	leakReadings = 60
 	leastBetween = 250 * time.Millisecond
 )
 
-// leakFile is where the readings lie beside the sample, so that a run that is resumed
-// has them.
+// leakFile is the file with the readings, next to the sample, so that a resumed run has them.
 const leakFile = "leak.json"
 
-// leak loads weir for a long time and reads what its heap holds meanwhile.
+// leak loads weir for a long time and reads its heap meanwhile.
 func (r *run) leak(ctx context.Context) error {
 	clients := r.o.Plan.Inserts[0]
 	w := weirWay(r.weir, "weir auto", "/* batch */", "auto")
@@ -120,7 +119,7 @@ func (r *run) readHeap(ctx context.Context, l *suite.Leak, w way, statements *at
 }
 
 func (r *run) leakPoint(ctx context.Context, w way, statements *atomic.Int64, began time.Time) (p suite.LeakPoint, err error) {
-	if _, err := w.weir.heap(ctx); err != nil { // which collects
+	if _, err := w.weir.heap(ctx); err != nil { // a heap profile collects garbage first
 		return p, err
 	}
 	p.Seconds, p.Statements = time.Since(began).Seconds(), statements.Load()

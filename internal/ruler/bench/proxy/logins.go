@@ -20,21 +20,19 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// This file compares how fast clients log in: pgbench connects anew for each
-// transaction (-C), which is one SELECT. pgbench connects one client after the other, so
-// the rate is that of logins, not of crowds.
+// This file compares how fast clients log in: pgbench opens a new connection for each
+// transaction (-C), which is one SELECT. pgbench connects one client after another, so it
+// measures the rate of single logins, not of many at once.
 
-// A loginMethod is a way in which clients prove who they are, the same at PgBouncer and
-// weir.
+// A loginMethod is a way in which clients prove who they are, the same for PgBouncer and weir.
 type loginMethod struct {
 	name string
-	// user logs in; secret is what is stored of the password, "" for the server's
-	// superuser.
+	// user logs in; encryption is how the server stores the password.
 	user, encryption string
 	weir             []string          // flags
 	pgbouncer        map[string]string // settings
-	// listed are those of the users whose passwords the proxies are given in a file;
-	// PgBouncer needs one of the superuser in any case.
+	// listed reports whether the proxies get the users' passwords in a file; PgBouncer needs
+	// one for the superuser in any case.
 	listed bool
 }
 
@@ -55,7 +53,7 @@ var loginMethods = []loginMethod{
 	{"dsn-user", "postgres", "", nil, map[string]string{"auth_type": "scram-sha-256"}, false},
 }
 
-// logins compares one method. It has a server of its own, which asks for passwords.
+// logins compares one method. It uses its own server, which asks for passwords.
 func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error) {
 	server, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Prod, Auth: lab.MD5, MaxConnections: clients + 100})
 	if err != nil {
@@ -80,7 +78,7 @@ func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error
 		return err
 	}
 	flags := m.weir
-	if m.listed && m.encryption == "md5" { // weir knows what the server stores of others
+	if m.listed && m.encryption == "md5" { // weir knows what the server stores for the others
 		flags = append([]string{"--auth-file", users}, flags...)
 	}
 	w, err := startWeir(ctx, r.o.Binary, postgres(), server.DSN("postgres"), flags...)
@@ -111,8 +109,8 @@ func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error
 	return r.compareLogins(ctx, x, m, postgres(), server.DSN("postgres"), ways, beside, l.sample)
 }
 
-// compareLogins measures logins by each way at a server of our own. beside are the other
-// programs that the report names.
+// compareLogins measures logins by each way on a private server. beside are the other programs
+// that the report names.
 func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMethod, e *engine, dsn string, ways []way, beside []measure.Server, sample func(context.Context, way) (bench.Sample, error)) error {
 	x.Factors["method"] = m.name
 	for _, w := range ways {
@@ -135,7 +133,7 @@ func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMeth
 	return err
 }
 
-// A loginLoad has pgbench log in by one method.
+// A loginLoad makes pgbench log in by one method.
 type loginLoad struct {
 	r               *run
 	m               loginMethod
@@ -151,7 +149,7 @@ func (l *loginLoad) password() string {
 	return loginPassword
 }
 
-// makeUser makes the user who logs in, unless it is there.
+// makeUser creates the user who logs in, unless it exists.
 func (l *loginLoad) makeUser(ctx context.Context) error {
 	if l.m.encryption == "" {
 		return nil
@@ -177,8 +175,7 @@ func (l *loginLoad) query(ctx context.Context, sql string) (string, error) {
 	return "", nil
 }
 
-// stored is what PgBouncer is given of the user: what the server stores where that
-// serves the method.
+// stored is the user's secret for PgBouncer: what the server stores, if that suits the method.
 func (l *loginLoad) stored(ctx context.Context) (map[string]string, error) {
 	if l.m.encryption == "md5" {
 		return map[string]string{l.m.user: loginPassword}, nil
@@ -187,12 +184,12 @@ func (l *loginLoad) stored(ctx context.Context) (map[string]string, error) {
 	return map[string]string{l.m.user: secret}, err
 }
 
-// sample has pgbench log in by one way for as long as the plan says.
+// sample makes pgbench log in by one way for the duration of the plan.
 func (l *loginLoad) sample(ctx context.Context, w way) (bench.Sample, error) {
 	if _, err := l.bench(ctx, w, "--transactions", "20"); err != nil { // the first logins open connections
 		return bench.Sample{}, err
 	}
-	seconds := max(1, int(l.r.o.Plan.Duration.Round(time.Second)/time.Second)) // pgbench takes whole ones
+	seconds := max(1, int(l.r.o.Plan.Duration.Round(time.Second)/time.Second)) // pgbench takes whole seconds
 	return l.bench(ctx, w, "--time", strconv.Itoa(seconds))
 }
 

@@ -14,10 +14,10 @@ import (
 )
 
 // This file is logins.go for MySQL's protocol, for which there is no pgbench: each client
-// connects, runs one SELECT and leaves, over and over.
+// repeatedly connects, runs one SELECT and disconnects.
 
-// myLoginMethods are the ways in which weir checks clients of MariaDB: by what the server
-// stores of their accounts, by a file, not at all.
+// myLoginMethods are the ways in which weir checks clients of MariaDB: by the server's stored
+// accounts, by a file, not at all.
 var myLoginMethods = []loginMethod{
 	{name: "auto", user: "weir_login"},
 	{name: "file", user: "weir_login", weir: []string{"--mysql-auth", "mysql_native_password"}, listed: true},
@@ -71,7 +71,7 @@ func (r *run) mysqlLogins(ctx context.Context, m loginMethod, clients int) (err 
 	})
 }
 
-// mysqlLogin has clients log in by one way for as long as the plan says.
+// mysqlLogin makes clients log in by one way for the duration of the plan.
 func (r *run) mysqlLogin(ctx context.Context, w way, user string, clients, server int) (bench.Sample, error) {
 	once := func(ctx context.Context, _ int) error {
 		conn, err := mywire.Connect(ctx, mywire.ConnectConfig{Address: w.dsn, User: user, Password: loginPassword, TLSMode: mywire.TLSDisabled})
@@ -89,7 +89,7 @@ func (r *run) mysqlLogin(ctx context.Context, w way, user string, clients, serve
 	o, err := loop.Run(ctx, loop.Config{Workers: clients, Duration: r.o.Plan.Duration, Watch: w.watch(server)}, func(ctx context.Context, client int) error {
 		err := once(ctx, client)
 		if err != nil {
-			fail(err) // one that fails ends the round
+			fail(err) // a failure ends the round
 		}
 		return err
 	})

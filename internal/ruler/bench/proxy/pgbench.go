@@ -21,10 +21,10 @@ const pgbenchScale = 10
 // bouncerPool is how many server connections the lab's PgBouncer has.
 const bouncerPool = 20
 
-// transactions compares pgbench's simple updates: BEGIN, an UPDATE of an account, its
-// SELECT, an INSERT into the history, COMMIT, each its own prepared message. pgbench is
-// the client because its users know what it does; of its answers the rate is known and
-// that none failed, not the latency of each.
+// transactions compares pgbench's simple updates: BEGIN, an UPDATE of an account, its SELECT,
+// an INSERT into the history, COMMIT, each its own prepared message. pgbench is the client
+// because its users know what it does. It reports the rate and failures, but not the latency of
+// each transaction.
 func (r *run) transactions(ctx context.Context, clients int) error {
 	side, err := r.pgbenchSide(ctx, clients)
 	if side == nil {
@@ -38,9 +38,9 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 	switch {
 	case r.bouncer == nil || !r.pooledStatements():
 	case clients > bouncerPool:
-		// A thread of pgbench waits for one client's statement to be prepared, and has
-		// the transactions of its other clients wait meanwhile, which may hold all
-		// connections: after 120 s PgBouncer gives up.
+		// A thread of pgbench that waits for one client's statement to be prepared stops the
+		// transactions of its other clients, which may hold all connections: after 120 s
+		// PgBouncer gives up.
 		r.Leave("PgBouncer with pgbench's transactions of more than %d clients, its server connections: pgbench and it wait for each other", bouncerPool)
 	default:
 		ways = append(ways, r.pgbouncer())
@@ -52,8 +52,8 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 	return r.measure(ctx, e)
 }
 
-// pgbenchSide makes pgbench's tables, and returns what runs it over a way to the server;
-// nil where that is not possible, of which the report tells.
+// pgbenchSide creates pgbench's tables, and returns a function that makes the side of a way to
+// the server; nil if that is not possible, which the report mentions.
 func (r *run) pgbenchSide(ctx context.Context, clients int) (func(way) bench.Side, error) {
 	db, ok := r.db.(*lab.Postgres)
 	if !ok {
@@ -65,7 +65,7 @@ func (r *run) pgbenchSide(ctx context.Context, clients int) (func(way) bench.Sid
 		r.Leave("pgbench's transactions: %v", err)
 		return nil, nil
 	}
-	// Each experiment has its tables anew, so that none begins with the bloat of another.
+	// Each experiment has new tables, so that none starts with the bloat of another.
 	if _, err := pgbench(ctx, bin, nil, "-i", "-q", "-s", strconv.Itoa(pgbenchScale), r.direct().dsn); err != nil {
 		return nil, fmt.Errorf("make pgbench's tables: %w", err)
 	}
@@ -79,7 +79,7 @@ func (r *run) pgbenchSide(ctx context.Context, clients int) (func(way) bench.Sid
 	}, nil
 }
 
-// pgbenchPath finds pgbench beside the server's programs, or in the PATH.
+// pgbenchPath finds pgbench next to the server's programs, or in the PATH.
 func pgbenchPath(ctx context.Context) (string, error) {
 	dir, _, err := lab.FindPostgres(ctx, "")
 	if err != nil {
@@ -95,7 +95,7 @@ func pgbenchPath(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// pgbenchRound runs pgbench once over a way to the server, of the process server.
+// pgbenchRound runs pgbench once over a way to the server, whose process is server.
 func pgbenchRound(ctx context.Context, bin string, w way, clients int, d time.Duration, server int) (bench.Sample, error) {
 	s := bench.Sample{InFlight: clients}
 	var client measure.Usage // known when it has ended
@@ -125,13 +125,12 @@ func pgbenchRound(ctx context.Context, bin string, w way, clients int, d time.Du
 	if err != nil {
 		return s, err
 	}
-	// pgbench's rate leaves out the time in which it connects, and so does Seconds.
+	// pgbench's rate excludes the time in which it connects, and so does Seconds.
 	s.Ops, s.Seconds = done, float64(done)/tps
 	return s, nil
 }
 
-// pgbench runs the program and returns what it printed. used, if not nil, gets the
-// processor time that it took.
+// pgbench runs the program and returns its output. used, if not nil, gets its CPU time.
 func pgbench(ctx context.Context, bin string, used *measure.Usage, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	out, err := cmd.CombinedOutput()
@@ -152,7 +151,7 @@ var (
 	pgbenchFailed = regexp.MustCompile(`(?m)^number of failed transactions: ([0-9]+)`)
 )
 
-// parsePgbench reads the rate and the number of transactions from what pgbench printed.
+// parsePgbench parses the rate and the number of transactions from pgbench's output.
 func parsePgbench(said string) (tps float64, done int64, err error) {
 	rate, count := pgbenchRate.FindStringSubmatch(said), pgbenchDone.FindStringSubmatch(said)
 	if rate == nil || count == nil {

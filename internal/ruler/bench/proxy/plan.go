@@ -11,23 +11,23 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Plan says how much of the benchmark is run.
+// Plan says how much of the benchmark to run.
 type Plan struct {
-	// Inserts lists the numbers of clients of the insert experiments (reference
-	// report 1: one INSERT per operation, hints 0, 1, 10, 100 ms and auto).
+	// Inserts lists the numbers of clients of the insert experiments (reference report 1: one
+	// INSERT per operation, hints 0, 1, 10, 100 ms and auto).
 	Inserts []int
 	// Windows are the fixed windows among the sides.
 	Windows []time.Duration
-	// PoolSizes and GroupLimits are those that weir is compared with itself at, at the
-	// first number of clients of Inserts. One alone is that of all experiments.
+	// PoolSizes and GroupLimits are settings at which weir is compared with itself, at the
+	// first number of clients of Inserts. A single value applies to all experiments.
 	PoolSizes, GroupLimits []int
-	// Isolated adds weir without its multi-row lane, so that every write is a
-	// statement of its own (PostgreSQL: and a transaction of its own).
+	// Isolated adds weir without its multi-row lane, so that every write is its own statement
+	// (PostgreSQL: and its own transaction).
 	Isolated bool
-	// Literals lists the numbers of clients of inserts that hold their values as
-	// literals, as drivers send them that do not prepare.
+	// Literals lists the numbers of clients of inserts with literals, as sent by drivers that
+	// do not prepare.
 	Literals []int
-	// Updates lists the numbers of clients of UPDATEs by key that ask for a group.
+	// Updates lists the numbers of clients of UPDATEs by key that ask for grouping.
 	Updates []int
 	// Transactions lists the numbers of clients of pgbench's simple updates, a
 	// transaction of five statements (PostgreSQL only).
@@ -35,47 +35,45 @@ type Plan struct {
 	// SlowFsync lists flush latencies at which Slow is run again.
 	SlowFsync []time.Duration
 	Slow      []int
-	// Reads lists the numbers of clients of the key lookups, prepared and as
-	// text.
+	// Reads lists the numbers of clients of the key lookups, prepared and as text.
 	Reads []int
-	// Cached lists the numbers of clients of key lookups that weir's cache may answer,
-	// prepared and as text.
+	// Cached lists the numbers of clients of key lookups that weir's cache may answer, prepared
+	// and as text.
 	Cached []int
 	// Failing lists the numbers of clients with one failing insert in a hundred.
 	Failing []int
-	// Drivers lists the numbers of clients of the inserts through database/sql, by each
-	// driver of the engine.
+	// Drivers lists the numbers of clients of the inserts through database/sql, by each driver
+	// of the engine.
 	Drivers []int
 	// Leak is how long weir is loaded to see whether its heap grows. Default: not at all.
 	Leak time.Duration
-	// Crowd lists numbers of clients that look up keys through weir, to see
-	// whether throughput holds when they are many times the pool's size.
+	// Crowd lists numbers of clients that look up keys through weir, to see whether throughput
+	// holds with many more clients than connections in the pool.
 	Crowd []int
-	// Idle is the number of sessions to open and leave alone, to see what weir
-	// needs for them.
+	// Idle is the number of idle sessions to open, to measure weir's memory for them.
 	Idle int
-	// Logins lists the numbers of clients that log in anew for each statement, by each
-	// method, on a server of our own.
+	// Logins lists the numbers of clients that log in anew for each statement, by each method,
+	// on a private server.
 	Logins []int
-	// Rounds, Duration and Warmup are those of each experiment.
+	// Rounds, Duration and Warmup apply to each experiment.
 	Rounds   int
 	Duration time.Duration
 	Warmup   time.Duration
 }
 
-// most returns the largest number of clients that connect to the server itself.
+// most returns the largest number of connections to the server itself.
 func (p Plan) most() int {
 	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads, p.Cached, p.Drivers), 1))
 	if len(p.PoolSizes) != 1 {
-		most *= 2 // a pool that sizes itself has as many as there are clients
+		most *= 2 // a pool that sizes itself has up to one per client
 	}
-	for _, n := range p.PoolSizes { // each size has a weir of its own
+	for _, n := range p.PoolSizes { // each size has its own weir
 		most += n
 	}
 	return most + 20*len(p.GroupLimits)
 }
 
-// profiled is the number of clients at which it is looked where the CPU time goes.
+// profiled is the number of clients at which CPU profiles are taken.
 func (p Plan) profiled() int {
 	if len(p.Inserts) == 0 || slices.Contains(p.Inserts, 64) {
 		return 64
@@ -119,8 +117,7 @@ func Plans() map[string]Plan {
 	}
 }
 
-// knobs are what the command line sets otherwise than a plan. What is 0 or empty is
-// the plan's.
+// knobs are settings of the command line that override a plan's. Zero or empty ones do not.
 type knobs struct {
 	clients, poolSizes, groupLimits []int
 	windows                         []string
@@ -128,14 +125,13 @@ type knobs struct {
 	duration, leak                  time.Duration
 }
 
-// mostInGroup is how many weir joins at most.
+// mostInGroup is the largest number of rows that weir groups.
 const mostInGroup = 256
 
 // maxWindow is the longest window that a hint may ask for, in milliseconds.
 const maxWindow = 10_000
 
-// with returns the plan with other numbers where they are given. Its error names the
-// flag.
+// with returns the plan with the given overrides. Its error names the flag.
 func (p Plan) with(k knobs) (Plan, error) {
 	err := cmp.Or(suite.Numbers("--clients", k.clients, 1), suite.Numbers("--pool-size", k.poolSizes, 1), suite.Numbers("--group-limit", k.groupLimits, 1))
 	if err != nil {
@@ -173,7 +169,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 	return p, nil
 }
 
-// parseWindow reads milliseconds, as hints have them, or a duration of whole ones.
+// parseWindow parses milliseconds, as in hints, or a duration of whole milliseconds.
 func parseWindow(text string) (time.Duration, error) {
 	w, err := time.ParseDuration(text)
 	if n, errMS := strconv.Atoi(text); errMS == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// settings compares weir with itself at values of one setting, inserts that ask for a
-// group at the first number of clients. Each value has a weir of its own, all of them
-// before the same server.
+// settings compares weir with itself at several values of one setting, with inserts that ask
+// for grouping at the first number of clients. Each value has its own weir, all in front of the
+// same server.
 func (r *run) settings(ctx context.Context, name, factor, flag, unit string, values []int) (err error) {
 	clients := r.o.Plan.Inserts[0]
 	e := r.experiment(name, clients, fmt.Sprintf("Grouped INSERTs of %s by weir's %s", clientsName(clients), flag))
@@ -31,8 +31,8 @@ func (r *run) settings(ctx context.Context, name, factor, flag, unit string, val
 	return r.measure(ctx, e)
 }
 
-// pools compares work that asks for no group by the size of weir's pool, and by the size
-// that it finds by itself. side makes the sides of an experiment.
+// pools compares work that does not ask for grouping by the size of weir's pool, including the
+// size that weir finds by itself. side makes the sides of an experiment.
 func (r *run) pools(ctx context.Context, e bench.Experiment, side func(way) bench.Side) (err error) {
 	ways := []way{r.direct()}
 	sizes := []string{"auto"}

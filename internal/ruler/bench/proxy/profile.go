@@ -14,17 +14,16 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// leastProfile is how long a CPU profile is taken at least. The proxy takes a tenth of a
-// processor or two where the disk is waited for, and a profile has a hundred samples in a
-// second of it: with many clients it is given longProfile, so that its shares can be told.
+// leastProfile is the shortest duration of a CPU profile. A proxy that waits for the disk uses
+// a tenth or two of a processor, and a profile has a hundred samples per second of CPU time:
+// with many clients it gets longProfile, to have enough samples.
 const (
 	leastProfile = 2 * time.Second
 	longProfile  = 4 * time.Second
 	manyClients  = 64
 )
 
-// profile says where the CPU time of the load generator, of the proxy and of the server
-// goes.
+// profile shows where the CPU time of the load generator, of the proxy and of the server goes.
 func (r *run) profile(ctx context.Context, w way, clients int) error {
 	work := r.insert(w.hint)
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
@@ -34,7 +33,7 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 	if w.weir != nil && clients >= manyClients {
 		d = max(longProfile, d)
 	}
-	if w.weir == nil { // the server does most when every client asks it
+	if w.weir == nil { // the server does most if every client queries it directly
 		defer r.server(ctx, w, d)()
 	}
 	return r.profiled(ctx, w, bench.RoleClient, clients, d, func() error {
@@ -43,12 +42,12 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 	})
 }
 
-// profileTries is how often a load is run for a profile whose shares can be told: a
-// machine that others use gives it less than it asks for.
+// profileTries is how often a load is run to get a profile with enough samples: on a busy
+// machine it may get too little CPU time.
 const profileTries = 3
 
-// profiled takes CPU profiles of this process, which is in the given role, and of the
-// proxy while a load of so many clients runs for d.
+// profiled takes CPU profiles of this process, which has the given role, and of the proxy,
+// while a load of that many clients runs for d.
 func (r *run) profiled(ctx context.Context, w way, role string, clients int, d time.Duration, load func() error) error {
 	tries := 1
 	if clients >= manyClients {
@@ -76,7 +75,7 @@ func (r *run) profiled(ctx context.Context, w way, role string, clients int, d t
 	return r.addProfile(w.name, bench.RoleProxy, p, err)
 }
 
-// samplesOf is how many samples profiles have together.
+// samplesOf is the total number of samples of profiles.
 func samplesOf(all []*profile.Profile) (n int64) {
 	for _, p := range all {
 		for _, s := range p.Sample {
@@ -86,8 +85,7 @@ func samplesOf(all []*profile.Profile) (n int64) {
 	return n
 }
 
-// profileOnce takes a profile of this process and, where the way leads through weir, of
-// the proxy.
+// profileOnce takes a profile of this process and, if the way leads through weir, of the proxy.
 func profileOnce(ctx context.Context, w way, d time.Duration, load func() error) (own, proxy *profile.Profile, err error) {
 	type taken struct {
 		p   *profile.Profile

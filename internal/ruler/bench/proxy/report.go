@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Report lays the outcome out as a document: the targets, then the experiments,
-// then where the CPU time went.
+// Report makes a report of the outcome: the targets, the experiments, and where the CPU time
+// went.
 func (o *Outcome) Report() *report.Doc {
 	ways, checks := "direct and through weir", "every answer checked, every row counted"
 	if o.ran("pgbouncer") {
@@ -47,8 +47,8 @@ func (o *Outcome) ran(name string) bool {
 	})
 }
 
-// Brief is the part of the report that fits a terminal: targets, and of each
-// experiment the figures to look at first.
+// Brief is the part of the report that fits a terminal: targets, and the most important figures
+// of each experiment.
 func (o *Outcome) Brief() *report.Doc {
 	return suite.Shorten(o.Report(), suite.TargetSection(o.Targets()),
 		o.Tables("rate", "p50", "p99", "cpu_proxy", "cpu_server", "fsync_rate", "group"), o.LeftOut())

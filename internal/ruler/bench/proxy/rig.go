@@ -16,15 +16,15 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// rig is a server with everything that stands in front of it.
+// rig is a server and everything in front of it.
 type rig struct {
 	o       Options
 	engine  *engine
-	latency time.Duration // of the server's flushes, added
+	latency time.Duration // added to the server's flushes
 	db      suite.Server
-	bouncer *lab.PgBouncer // nil without one
-	floor   *floor.Process // nil without one
-	joins   *floor.Process // the same that joins writes; nil without one, or before a foreign server
+	bouncer *lab.PgBouncer // nil if there is none
+	floor   *floor.Process // nil if there is none
+	joins   *floor.Process // a floor that groups writes; nil if there is none, or with a foreign server
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
 	meter   suite.Meter  // on the server itself
@@ -64,7 +64,7 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 		if r.floor, err = startFloor(ctx, o.Binary, r.direct().dsn, ""); err != nil {
 			return nil, err
 		}
-		if !r.foreign() { // of which it is not known how it counts ids
+		if !r.foreign() { // how a foreign server assigns ids is unknown
 			if r.joins, err = startFloor(ctx, o.Binary, r.direct().dsn, r.engine.joins); err != nil {
 				return nil, err
 			}
@@ -79,7 +79,7 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 	return r, err
 }
 
-// startServer starts a server of our own, unless one was named.
+// startServer starts a private server, unless a DSN is given.
 func (r *rig) startServer(ctx context.Context, n needs) (suite.Server, error) {
 	if r.o.DSN != "" {
 		return suite.Foreign(r.o.DSN), nil
@@ -87,11 +87,11 @@ func (r *rig) startServer(ctx context.Context, n needs) (suite.Server, error) {
 	return r.engine.start(ctx, n)
 }
 
-// foreign reports whether the server is somebody else's.
+// foreign reports whether the server is not private.
 func (r *rig) foreign() bool { return r.o.DSN != "" }
 
-// insert and lookup are the first two workloads. On a server of our own their tables
-// have the names that reference report 1 has for them.
+// insert and lookup are the first two workloads. On a private server their tables have the
+// names from reference report 1.
 func (r *rig) insert(hint string) load.Insert {
 	if r.foreign() {
 		return load.Insert{Table: "weir_bench_test", Hint: hint}
@@ -114,7 +114,7 @@ func (r *rig) update(hint string) load.Update {
 	return load.Update{Hint: hint}
 }
 
-// durability is what an acknowledged commit promises.
+// durability is the durability of an acknowledged commit.
 func (r *rig) durability() string {
 	if r.foreign() {
 		return "as the server is set"
@@ -122,7 +122,7 @@ func (r *rig) durability() string {
 	return "prod"
 }
 
-// startBouncer starts the other proxy to compare with, where there is one.
+// startBouncer starts PgBouncer, if it is installed.
 func (r *rig) startBouncer(ctx context.Context, clients int) (err error) {
 	pg, ok := r.db.(*lab.Postgres)
 	if !ok {
@@ -149,7 +149,7 @@ func latencyNote(d time.Duration) string {
 	return fmt.Sprintf(", every flush %s slower", d)
 }
 
-// stop ends everything, in the order in which it depends on each other.
+// stop stops everything, in the order of dependencies.
 func (r *rig) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -176,18 +176,19 @@ func (r *rig) stop() error {
 	return errors.Join(errs...)
 }
 
-// way is one way to the server.
+// way is a way to reach the server.
 type way struct {
 	name   string
 	dsn    string
-	proxy  func() (measure.Usage, error) // nil without one
-	weir   *weirProcess                  // nil if it is none
+	proxy  func() (measure.Usage, error) // nil without a proxy
+	weir   *weirProcess                  // nil if the way has no weir
 	hint   string
 	window string // as the factor
 	via    string
 }
 
-// watch reads what the processes of a way use, whose server is a process of ours or 0.
+// watch returns functions that read the usage of a way's processes; server is the server's
+// process ID, or 0.
 func (w way) watch(server int) map[string]func() (measure.Usage, error) {
 	watch := make(map[string]func() (measure.Usage, error))
 	if server != 0 {
@@ -203,7 +204,7 @@ func (r *rig) direct() way {
 	return way{name: "direct", dsn: r.db.DSN(r.engine.database), window: bench.NotApplicable, via: "direct"}
 }
 
-// bouncerInfo is PgBouncer as one of the servers that a report names.
+// bouncerInfo describes PgBouncer for the list of servers in a report.
 func bouncerInfo(b *lab.PgBouncer) measure.Server {
 	return measure.Server{Name: "PgBouncer", Version: b.Version()}
 }

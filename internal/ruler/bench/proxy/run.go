@@ -1,6 +1,5 @@
-// Package proxybench is the benchmark of weir proxy: what is started,
-// which sides are compared, what is verified. The measuring itself is package
-// bench, the load packages below it.
+// Package proxybench is the benchmark of weir proxy: what is started, which sides are compared,
+// what is verified. Package bench measures; the load packages below it generate the load.
 package proxybench
 
 import (
@@ -21,23 +20,21 @@ import (
 // Options is how the benchmark is run.
 type Options struct {
 	suite.Options
-	// Engine is what weir stands before. Default: PostgreSQL.
+	// Engine is the database system behind weir. Default: PostgreSQL.
 	Engine suite.Engine
-	// DSN is a URL that names a server and a database to use. Tables called
-	// weir_bench_test and weir_bench_keys are made there and dropped. Default: a
-	// server of our own.
+	// DSN is a URL of a server and a database to use. Tables called weir_bench_test and
+	// weir_bench_keys are created there and dropped. Default: a private server.
 	DSN  string
 	Plan Plan
 	// Binary is the weir program that runs as the proxy. Required.
 	Binary string
-	// PgBouncer is the program to compare with. Default: the installed one;
-	// none if there is none.
+	// PgBouncer is the program to compare with. Default: the installed one, if there is one.
 	PgBouncer string
-	// Floor has a program that only copies bytes measured too, where every client has
-	// a server connection of its own direct. Linux only.
+	// Floor also measures a program that only copies bytes, in experiments in which every
+	// direct client has its own server connection. Linux only.
 	Floor bool
-	// Live is told, about four times a second, how many operations the side that
-	// runs has answered within its present round, and after how long. May be nil.
+	// Live is called about four times a second with the number of operations that the running
+	// side has answered in the current round, and the time since its start. May be nil.
 	Live func(side string, ops int64, since time.Duration)
 }
 
@@ -48,23 +45,22 @@ type Outcome struct {
 	Heaps         []Heap             `json:"heaps,omitempty"`
 	Idle          *Idle              `json:"idle,omitempty"`
 	Leak          *suite.Leak        `json:"leak,omitempty"`
-	// Servers say where the CPU time of the server went, by perf.
+	// Servers are where the CPU time of the server went, by perf.
 	Servers []suite.ServerCPU `json:"servers,omitempty"`
 }
 
-// ProfileFiles are those whose flame graphs stand behind the report.
+// ProfileFiles are the profiles whose flame graphs are at the end of the report.
 func (o *Outcome) ProfileFiles() []string { return suite.ProfileFiles(o.Profiles) }
 
 // run is the state of one Run.
 type run struct {
 	*suite.Runner
-	*rig // the present one; nil before the first
+	*rig // the current one; nil before the first
 	o    Options
 	out  *Outcome
 }
 
-// Run runs the steps of the plan. With an error it returns what was measured until
-// then.
+// Run runs the steps of the plan. With an error it returns what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	o.Engine = cmp.Or(o.Engine, suite.PostgreSQL)
 	r := &run{out: &Outcome{Outcome: suite.Outcome{Engine: o.Engine}}}
@@ -83,7 +79,7 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	return r.out, r.Run(ctx, r.steps())
 }
 
-// end stops the present rig.
+// end stops the current rig.
 func (r *run) end() error {
 	if r.rig == nil {
 		return nil
@@ -92,8 +88,8 @@ func (r *run) end() error {
 	return r.rig.stop()
 }
 
-// on has a step run on a server whose flushes are so much slower. The server is
-// started when the first step needs it.
+// on runs a step on a server with the given added flush latency. The server is started when the
+// first step needs it.
 func (r *run) on(latency time.Duration, step func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		if r.rig == nil || r.rig.latency != latency {
@@ -108,7 +104,7 @@ func (r *run) on(latency time.Duration, step func(context.Context) error) func(c
 	}
 }
 
-// Steps are those of a plan, in order.
+// Steps are the steps of a plan, in order.
 func Steps(o Options) []suite.Step { return (&run{o: o}).steps() }
 
 func (r *run) steps() []suite.Step {
@@ -198,7 +194,7 @@ func (r *run) steps() []suite.Step {
 		}
 	}
 	if r.o.DSN != "" {
-		return out // a slow disk needs a server of our own
+		return out // a slow disk needs a private server
 	}
 	for _, latency := range p.SlowFsync {
 		for _, n := range p.Slow {
@@ -208,8 +204,7 @@ func (r *run) steps() []suite.Step {
 	return out
 }
 
-// prepared is the protocol with prepared statements, textProtocol the one without,
-// as an engine calls it.
+// prepared and textProtocol name the protocol with and without prepared statements.
 const prepared = "prepared"
 
 func textProtocol(e suite.Engine) string {
@@ -227,7 +222,7 @@ func experimentName(kind string, clients int, latency time.Duration) string {
 	return name
 }
 
-// inserts is reference report 1 for one number of clients.
+// inserts repeats reference report 1 for one number of clients.
 func (r *run) inserts(ctx context.Context, clients int) error {
 	ways, err := r.plainJoined()
 	if err != nil {
@@ -256,7 +251,7 @@ func (r *run) inserts(ctx context.Context, clients int) error {
 		if err := r.profile(ctx, w, clients); ctx.Err() != nil {
 			return err
 		} else if err != nil {
-			// Rounds that were measured do not depend on a profile taken afterwards.
+			// Measured rounds stay valid without a profile.
 			r.Leave("the CPU profile of %s: %v", w.name, err)
 		}
 	}
@@ -276,7 +271,7 @@ func (r *run) hinted() []way {
 	}
 	for _, w := range r.o.Plan.Windows {
 		if w == 0 {
-			continue // without a window: above
+			continue // without a window: see above
 		}
 		n := strconv.FormatInt(w.Milliseconds(), 10)
 		ways = append(ways, weirWay(r.weir, "weir "+n, "/* batch:"+n+" */", n))
@@ -333,8 +328,8 @@ func (r *run) reads(ctx context.Context, clients int, protocol string) error {
 	return r.measure(ctx, e)
 }
 
-// cachedKeys is how many keys the lookups of the cache choose from: all of them fit into
-// it, so that a round fetches each once.
+// cachedKeys is how many keys the cached lookups choose from: all of them fit into the cache,
+// so that a round fetches each once.
 const cachedKeys = 10_000
 
 // cached compares key lookups that the cache may answer with those that it may not.
@@ -351,8 +346,8 @@ func (r *run) cached(ctx context.Context, clients int, protocol string) error {
 	return r.measure(ctx, e)
 }
 
-// failing compares groups in which one insert of a hundred violates a
-// constraint with groups in which none does. Every answer is checked.
+// failing compares groups in which one insert of a hundred violates a constraint with groups in
+// which none does. Every answer is checked.
 func (r *run) failing(ctx context.Context, clients int) error {
 	e := r.experiment("failing", clients, fmt.Sprintf("Grouped INSERTs of which 1 %% fail, %s", clientsName(clients)))
 	e.Baseline = "none fail"
@@ -362,7 +357,7 @@ func (r *run) failing(ctx context.Context, clients int) error {
 			w.name = "1 % fail"
 		}
 		work := r.insert(w.hint)
-		work.FailPercent, work.Guarded = pct, true // both sides on the same kind of table
+		work.FailPercent, work.Guarded = pct, true // both sides use the same kind of table
 		e.Sides = append(e.Sides, r.side(w, clients, work, false))
 	}
 	return r.measure(ctx, e)

@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// side measures one way with one workload. The tables are made anew before each
-// round and compared with what was acknowledged after it.
+// side measures one way with one workload. The tables are recreated before each round, and
+// afterwards compared with what was acknowledged.
 func (r *rig) side(w way, clients int, work load.Workload, text bool) bench.Side {
 	return bench.Side{
 		Name:    w.name,
@@ -25,7 +25,7 @@ func (r *rig) side(w way, clients int, work load.Workload, text bool) bench.Side
 	}
 }
 
-// generator drives a database as a configuration says.
+// generator drives a database as configured.
 type generator func(context.Context, load.Config) (*load.Outcome, error)
 
 func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload, text bool, drive generator) (bench.Sample, error) {
@@ -51,13 +51,13 @@ func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload
 	if err := errors.Join(unread, err); err == nil {
 		after.since(before, got.TotalOps, &s)
 	} else if ctx.Err() == nil {
-		// The counters are witnesses of the round, not the round.
+		// A round is valid without the counters.
 		s.Warnings = append(s.Warnings, "the counters of server and proxy are missing: "+err.Error())
 	}
 	return s, r.audit(ctx, w, work, got)
 }
 
-// audit compares the table with what the run's clients were told.
+// audit compares the table with the clients' answers.
 func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Outcome) error {
 	var wrong error
 	switch work := work.(type) {
@@ -80,7 +80,7 @@ func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Ou
 	return nil
 }
 
-// reading is what server and proxy have counted so far.
+// reading holds the counters of server and proxy.
 type reading struct {
 	suite.Counters
 	groups bench.Groups
@@ -94,7 +94,7 @@ func (r *rig) read(ctx context.Context, w way) (g reading, err error) {
 	return g, err
 }
 
-// since enters the difference of two readings into a sample.
+// since stores the difference of two readings in a sample.
 func (g reading) since(before reading, ops int64, s *bench.Sample) {
 	s.Server = g.Since(before.Counters, ops)
 	if n := g.groups.Flushes - before.groups.Flushes; n > 0 {
@@ -102,7 +102,7 @@ func (g reading) since(before reading, ops int64, s *bench.Sample) {
 	}
 }
 
-// watched runs the load while Live is told how it goes.
+// watched runs the load and reports its progress to Live.
 func (r *rig) watched(ctx context.Context, side string, cfg load.Config, drive generator) (*load.Outcome, error) {
 	if r.o.Live == nil {
 		return drive(ctx, cfg)

@@ -9,12 +9,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// settle is how long sessions may take until the server has started all that serves
-// them: perf looks at the processes that are there when it begins.
+// settle is how long the server may take to start the processes of new sessions: perf only
+// observes processes that exist when it starts.
 const settle = 300 * time.Millisecond
 
-// server has perf look at the server while a load of d runs. The function that it
-// returns waits for it. A machine without perf has this left out, and nothing else.
+// server lets perf sample the server while a load of duration d runs. It returns a function
+// that waits for perf. Without perf, only this is left out.
 func (r *run) server(ctx context.Context, w way, d time.Duration) func() {
 	pid := r.db.PID()
 	if pid == 0 {

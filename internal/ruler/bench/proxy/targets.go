@@ -51,8 +51,7 @@ func postgresReadTargets() (all []suite.Goal) {
 	}...)
 }
 
-// mysqlReadTargets are goals for MySQL's point selects, taken from a survey of other
-// proxies.
+// mysqlReadTargets are goals for MySQL's point selects, from a survey of other proxies.
 func mysqlReadTargets() []suite.Goal {
 	return []suite.Goal{
 		suite.AtLeast("reads-prepared-64", "direct", "weir", "rate", 0.9, "prepared key lookups, 64 clients, against direct"),
@@ -60,7 +59,7 @@ func mysqlReadTargets() []suite.Goal {
 	}
 }
 
-// Targets judges what the run can decide, and leaves out the rest.
+// Targets judges the goals that the run can decide, and leaves out the others.
 func (o *Outcome) Targets() []suite.Target {
 	var out []suite.Target
 	add := func(t suite.Target, ok bool) {
@@ -94,8 +93,8 @@ func (o *Outcome) Targets() []suite.Target {
 	return out
 }
 
-// adaptiveGoals compare the adaptive lane with the fixed window that had the
-// highest median rate.
+// adaptiveGoals compare the adaptive lane with the fixed window that has the highest median
+// rate.
 func adaptiveGoals(r *bench.Result) []suite.Goal {
 	best := r.BestWindow()
 	if best == nil || r.Find("weir auto") == nil {
@@ -111,7 +110,7 @@ func adaptiveGoals(r *bench.Result) []suite.Goal {
 	}
 }
 
-// overheadTarget is what weir adds to one client that asks for nothing.
+// overheadTarget is the latency that weir adds for a single client without hints.
 func overheadTarget(r *bench.Result) (suite.Target, bool) {
 	a, b := r.Find("direct"), r.Find("weir 0")
 	if a == nil || b == nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// file is how a run lies in its directory.
+// file describes the files of a run.
 var file = &suite.File{Name: "outcome.json", Scenario: "proxy"}
 
-// Save writes the outcome beside its results, and the report in every format. It
-// returns the path of the HTML page.
+// Save writes the outcome next to its results, and the report in every format. It returns the
+// path of the HTML page.
 func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
 
-// Bench is weir bench proxy, and weir demo. Without a stack the demo has no --stack.
+// Bench is weir bench proxy, and weir demo. If stack is nil, the demo has no --stack.
 func Bench(stack Stack) suite.Bench {
 	return suite.Bench{
 		Verb: newCommand(&command{}), Other: []*cobra.Command{newDemoCommand(stack)},
@@ -78,7 +78,7 @@ processor time and disk are not measured.`,
 	cli.Renamed(cmd, "dsn", "db")
 	c.ServerFlags.Words(cmd)
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
-	f.Lookup("mysql").Hidden = true // it says one thing and means another
+	f.Lookup("mysql").Hidden = true // its name is misleading
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
 	f.BoolVar(&c.floor, "floor", false, "also measure a program that only copies bytes, and for writes that ask for a group one that only joins them: the least that a proxy costs")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
@@ -92,7 +92,7 @@ processor time and disk are not measured.`,
 	return cmd
 }
 
-// chooseEngine makes the flags that say what the load is for agree.
+// chooseEngine makes the flags for the engine consistent.
 func (c *command) chooseEngine(f *pflag.FlagSet) error {
 	if c.mysql {
 		switch engine := f.Lookup("engine"); {
@@ -107,7 +107,7 @@ func (c *command) chooseEngine(f *pflag.FlagSet) error {
 	return c.Complete(f.Changed)
 }
 
-// options makes the flags agree.
+// options checks the flags against each other.
 func (c *command) options(f *pflag.FlagSet) (o Options, err error) {
 	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
 		return o, err

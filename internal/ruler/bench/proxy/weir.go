@@ -23,31 +23,30 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// weirProcess is a proxy in a process of its own, so that its CPU time and
-// memory are not mixed with those of the load generator.
+// weirProcess is a proxy in its own process, so that its CPU time and memory are separate from
+// the load generator's.
 type weirProcess struct {
 	cmd   *exec.Cmd
 	admin string // URL of the admin server
-	dsn   string // how clients get to the server's database through it
+	dsn   string // of the server's database, through the proxy
 	log   weirLog
 	done  chan struct{}
 	err   error // how it ended; read after done
 }
 
-// startWeir runs this program's own proxy verb against a server of an engine. It
-// listens where the system lets it, and says so in its log: an address that was
-// found free beforehand could be another's by then.
+// startWeir runs this program's proxy verb against a server of an engine. The system chooses
+// the port, and the proxy logs it: a port found free beforehand could be taken by then.
 func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, args ...string) (*weirProcess, error) {
 	w := &weirProcess{done: make(chan struct{})}
 	const anyPort = "127.0.0.1:0"
 	// The lab's servers trust this machine, and so does the load.
 	flags := append([]string{"proxy", e.listenFlag, anyPort, "--admin", anyPort, "--log-format", "json", "--trust-loopback"}, args...)
 	w.cmd = exec.Command(binary, flags...)
-	// The DSN may hold a password, and arguments are for all to see. What else
-	// is set for weir in the environment is not meant for this one.
+	// The DSN may contain a password, and arguments are visible to all users. Other WEIR_
+	// variables of the environment are not meant for this process.
 	w.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEIR_") }), e.serverEnv+"="+serverDSN)
-	// A group of its own, so that Ctrl-C in a terminal reaches only us and we
-	// decide the order in which things end.
+	// In its own process group, so that Ctrl-C in a terminal only reaches us, and we decide the
+	// order in which processes end.
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stderr, err := w.cmd.StderrPipe()
 	if err != nil {
@@ -70,21 +69,20 @@ func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, 
 	return w, nil
 }
 
-// weirAddress is the entry of a proxy's log that says where it listens.
+// weirAddress is the entry of a proxy's log with its address.
 type weirAddress struct {
 	Message string `json:"msg"`
 	Address string `json:"address"`
 	Admin   string `json:"admin"`
 }
 
-// weirLog keeps what a proxy has logged. It is safe for concurrent use.
+// weirLog keeps the log of a proxy. It is safe for concurrent use.
 type weirLog struct {
 	mu   sync.Mutex
 	said bytes.Buffer // guarded by mu
 }
 
-// follow reads the log to its end. It tells once where the proxy listens, if it
-// ever does.
+// follow reads the log to its end. It sends the proxy's address once, if the proxy logs it.
 func (l *weirLog) follow(r io.Reader, listens chan<- weirAddress) {
 	for lines := bufio.NewReader(r); ; {
 		line, err := lines.ReadBytes('\n')
@@ -108,10 +106,10 @@ func (l *weirLog) text() string {
 	return string(bytes.TrimSpace(l.said.Bytes()))
 }
 
-// patience is how long a proxy may take until it serves, and until it has ended.
+// patience is how long a proxy may take to start, and to end.
 const patience = time.Minute
 
-// ready waits until the proxy serves, and learns how it is reached.
+// ready waits until the proxy serves, and finds out its addresses.
 func (w *weirProcess) ready(ctx context.Context, serverDSN string, listens <-chan weirAddress) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -145,7 +143,7 @@ func (w *weirProcess) get(ctx context.Context, path string) (io.ReadCloser, erro
 	return admin.Get(ctx, w.admin+path)
 }
 
-// groups reads what the write lanes have done since the start.
+// groups reads the counters of the write lanes since the start.
 func (w *weirProcess) groups(ctx context.Context) (bench.Groups, error) {
 	body, err := w.get(ctx, "/snapshot.json")
 	if err != nil {

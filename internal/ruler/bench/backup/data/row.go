@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// start is when the first row of every table was made.
+// start is the time of the first row of every table.
 var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// row writes the values of a row, each behind a tab but the first. Values are
-// escaped as COPY and LOAD DATA want it: both write \\, \t, \n, \r and \N alike.
+// row writes the values of a row, separated by tabs. Values are escaped for COPY and LOAD DATA,
+// which both use \\, \t, \n, \r and \N.
 type row struct {
 	dialect Dialect
 	rng     *rand.Rand
 	b       []byte
 	id      int64     // of this row
-	at      time.Time // moves on from row to row
+	at      time.Time // increases from row to row
 	first   bool
 	scratch []byte
 }
@@ -56,7 +56,7 @@ func (r *row) bool(v bool) {
 
 func (r *row) null() { r.begin(); r.b = append(r.b, '\\', 'N') }
 
-// time writes the moment of this row, up to most after that of the row before.
+// time writes the time of this row, up to most after that of the row before.
 func (r *row) time(most time.Duration) {
 	r.begin()
 	r.at = r.at.Add(time.Duration(r.rng.Int64N(int64(most))).Truncate(time.Microsecond))
@@ -82,7 +82,7 @@ func (r *row) text(v []byte) {
 	}
 }
 
-// bytes writes bytes in hexadecimal, which is how PostgreSQL's own text has them.
+// bytes writes bytes in hexadecimal, as in PostgreSQL's text format.
 func (r *row) bytes(v []byte) {
 	r.begin()
 	if r.dialect == PostgreSQL {
@@ -91,11 +91,11 @@ func (r *row) bytes(v []byte) {
 	r.b = hex.AppendEncode(r.b, v)
 }
 
-// of picks one.
+// of picks an element.
 func of[T any](r *row, all []T) T { return all[r.rng.IntN(len(all))] }
 
-// skewed picks a number in [1, n], small ones much more often: few products make
-// most of the sales.
+// skewed picks a number in [1, n], small ones much more often: few products make most of the
+// sales.
 func (r *row) skewed(n int64) int64 {
 	u := r.rng.Float64()
 	return 1 + int64(u*u*u*float64(n))

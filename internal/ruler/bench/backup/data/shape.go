@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Shape is a kind of database: its tables, and how the bytes are spread over
-// them.
+// Shape is a kind of database: its tables, and how the bytes are distributed over them.
 type Shape struct {
 	Name   string
 	About  string
@@ -43,15 +42,15 @@ func ByName(name string) (Shape, error) {
 	return all[i], nil
 }
 
-// Tables lists the tables of a database of about so many bytes, as text, in an
-// order in which foreign keys can be filled. Their readers are to be read in this
-// order, each to its end: later ones refer to rows of earlier ones.
+// Tables lists the tables of a database of about that many bytes, as text, in an order that
+// satisfies foreign keys. Their readers must be read in this order, each to its end: later ones
+// refer to rows of earlier ones.
 func (s Shape) Tables(bytes int64) []*Table { return s.tables(bytes) }
 
-// Dialect is how a database system wants things written.
+// Dialect is the SQL of a database system.
 type Dialect int
 
-// The two dialects. MySQL is MariaDB's, too.
+// The two dialects. MySQL also means MariaDB.
 const (
 	PostgreSQL Dialect = iota
 	MySQL
@@ -63,7 +62,7 @@ type Kind int
 // The kinds of columns.
 const (
 	Int    Kind = iota // 64 bits
-	Money              // two digits behind the point
+	Money              // two decimals
 	Float              // double precision
 	Bool               // MySQL: tinyint
 	Time               // with microseconds
@@ -79,32 +78,32 @@ var sqlTypes = map[Kind][2]string{
 	Text: {"text", "mediumtext"}, JSON: {"jsonb", "json"}, Bytes: {"bytea", "mediumblob"},
 }
 
-// Column is a column. None can be null but those that say so.
+// Column is a column. It is NOT NULL unless it says otherwise.
 type Column struct {
 	Name string
 	Kind Kind
 	Null bool
 }
 
-// Table is a table and how its rows are made. The first column is the primary
-// key and counts from 1.
+// Table is a table and how its rows are made. The first column is the primary key and counts
+// from 1.
 type Table struct {
 	Name    string
 	Columns []Column
-	// Indexes lists the columns of secondary indexes, References the tables that a
-	// column refers to.
+	// Indexes lists the columns of secondary indexes, References the tables that columns refer
+	// to.
 	Indexes    []string
 	References map[string]*Table
 
-	bytes int64 // of its rows as text
+	bytes int64 // size of its rows as text
 	rows  int64 // made by the last reader that was read to its end
 	fill  func(*row)
 }
 
-// Rows is how many rows the table has, once a reader has come to its end.
+// Rows is the number of rows, after a reader has been read to its end.
 func (t *Table) Rows() int64 { return t.rows }
 
-// Create returns the statement that makes the table, with its primary key alone.
+// Create returns the statement that creates the table, with only its primary key.
 func (t *Table) Create(d Dialect) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE %s (", t.Name)
@@ -139,8 +138,8 @@ func (t *Table) Finish(Dialect) []string {
 	return out
 }
 
-// Load returns the statement that reads the text of a reader: COPY, or LOAD DATA
-// from the named handler of the Go driver.
+// Load returns the statement that reads the text of a reader: COPY, or LOAD DATA from the named
+// handler of the Go driver.
 func (t *Table) Load(d Dialect, handler string) string {
 	if d == PostgreSQL {
 		return "COPY " + t.Name + " FROM STDIN"
@@ -161,24 +160,23 @@ func (t *Table) Load(d Dialect, handler string) string {
 	return s
 }
 
-// Reader yields the table's rows as tab-separated text. The same seed yields the
-// same rows.
+// Reader returns the table's rows as tab-separated text. The same seed gives the same rows.
 func (t *Table) Reader(d Dialect, seed uint64) io.Reader {
 	name := fnv.New64a()
-	_, _ = name.Write([]byte(t.Name)) // it never fails
+	_, _ = name.Write([]byte(t.Name)) // never fails
 	return &reader{table: t, left: t.bytes, row: row{dialect: d, rng: rand.New(rand.NewPCG(seed, name.Sum64())), at: start}}
 }
 
-// reader makes rows as they are asked for.
+// reader makes rows on demand.
 type reader struct {
 	table *Table
 	left  int64
 	made  int64
 	row   row
-	out   []byte // what is made and not yet read
+	out   []byte // made and not yet read
 }
 
-// Read fills p with whole or cut rows.
+// Read fills p; rows may be cut.
 func (r *reader) Read(p []byte) (int, error) {
 	if len(r.out) == 0 {
 		if r.left <= 0 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// manyTableBytes is the size of each of many small tables, and mostTables how
-// many there are at most: from there on they grow.
+// manyTableBytes is the size of each of many small tables, and mostTables their largest number;
+// for larger databases the tables grow instead.
 const (
 	manyTableBytes = 64 << 10
 	mostTables     = 2000
@@ -55,14 +55,13 @@ func huge(bytes int64) []*Table {
 	}}
 }
 
-// texts is documents alone.
+// texts has only documents.
 func texts(bytes int64) []*Table { return []*Table{documents(bytes)} }
 
-// files is attachments alone.
+// files has only attachments.
 func files(bytes int64) []*Table { return []*Table{attachments(bytes)} }
 
-// noise is what no compression makes smaller than the bytes that its text stands
-// for: half of the text, since it is hexadecimal.
+// noise has random bytes, which compress to half of their text, since that is hexadecimal.
 func noise(bytes int64) []*Table {
 	return []*Table{{
 		Name: "secrets", bytes: bytes,
@@ -93,8 +92,8 @@ func (r *row) random(b []byte) {
 	}
 }
 
-// file makes n bytes as files have them: a header that all share, a table of
-// numbers that grow, and two thirds that are compressed already.
+// file makes n bytes that resemble files: a common header, a table of increasing numbers, and
+// two thirds of compressed data.
 func (r *row) file(n int) []byte {
 	b := r.buffer(n)
 	at := copy(b, "\x89FILE\r\n\x1a\n\x00\x00\x00\rIHDR version 1.4; created by shop/4.12; colour space sRGB; ")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// shop is the shape that stands for a real application. The shares of its tables
-// are those of a shop that keeps its events and its customers' documents.
+// shop is the shape of a real application. Its tables have the shares of a shop that stores its
+// events and its customers' documents.
 func shop(bytes int64) []*Table {
 	part := func(percent int64) int64 { return max(bytes*percent/100, 1) }
 	customers := &Table{

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// The words that hold English together, which are about half of any text; the
-// rest of the vocabulary is made of syllables.
+// The most common words of English, which are about half of any text; the rest of the
+// vocabulary is made of syllables.
 var common = strings.Fields(`the of and to in a is that for it was on are as with his they at be this from have or by one had not but
 what all were when we there can an your which their said if do will each about how up out them then she many some so these would other
 into has more her two like him see time could no make than first been its who now people my made over did down only way find use may
@@ -18,8 +18,8 @@ day same right look think also around another came come work three word must bec
 things help put years different away again off went old number great tell men say small every found still between name should home big
 give air line set own under read last never us left end along while might next sound below saw something thought both few those always`)
 
-// vocabulary is the words by falling frequency, and how often one of the first i
-// is used, by Zipf's law.
+// vocabulary returns words by decreasing frequency, and the cumulative frequency of the first i
+// words, by Zipf's law.
 var vocabulary = sync.OnceValues(func() (words []string, upTo []float64) {
 	const size = 20000
 	onset := strings.Fields("b br c ch cl cr d dr f fl fr g gr h j k l m n p pl pr qu r s sc sh sl sp st str t th tr v w")
@@ -52,7 +52,7 @@ var vocabulary = sync.OnceValues(func() (words []string, upTo []float64) {
 	return words, upTo
 })
 
-// word draws one.
+// word returns a random word.
 func word(rng *rand.Rand) string {
 	words, upTo := vocabulary()
 	u := rng.Float64() * upTo[len(upTo)-1]

@@ -12,27 +12,27 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// ConsumeConfig is one run of Consume.
+// ConsumeConfig is the configuration of Consume.
 type ConsumeConfig struct {
-	// Records is the backlog. Required.
+	// Records is the size of the backlog. Required.
 	Records int64
-	// Target counts those that are waited for, once they lie in the table: others
-	// are outside the relay's window, or of no interest. Default: all.
+	// Target returns how many messages to wait for, once they are in the table: others are
+	// outside the relay's window, or do not matter. Default: all.
 	Target func(context.Context) (int64, error)
 	// Payload in bytes. Required.
 	Payload int
-	// Keys is the number of keys that the messages have. Default: 400.
+	// Keys is the number of different message keys. Default: 400.
 	Keys int
-	// Seed fills the table instead of Subject.Seed, as with rows of the past; it
-	// notes what it inserts in the ledger. Default: as if enqueued now.
+	// Seed fills the table instead of Subject.Seed, for example with old rows; it records what
+	// it inserts in the ledger. Default: as if enqueued now.
 	Seed func(ctx context.Context, l *Ledger, clock measure.Clock) error
-	// Patience is how long no message may come before those that are missing are
-	// given up. Default: 30 s.
+	// Patience is the time without a delivery after which missing messages are given up.
+	// Default: 30 s.
 	Patience time.Duration
 	// Watch reads the usage of processes other than this one.
 	Watch Watch
-	// Begin and End, if not nil, are called right before and after the window, as
-	// to read counters.
+	// Begin and End, if not nil, are called right before and after the window, for example to
+	// read counters.
 	Begin, End func(context.Context) error
 }
 
@@ -47,9 +47,9 @@ func (c ConsumeConfig) withDefaults() ConsumeConfig {
 	return c
 }
 
-// Consume has a relay deliver a backlog. The relay runs, is paused while the rows
-// are seeded, and is let go: from then on until the last delivery is the window,
-// and until the last one is noted is Sample.Outbox.AckedSeconds.
+// Consume makes a relay deliver a backlog. The relay runs, is paused while the rows are seeded,
+// and is resumed. The window lasts from then until the last delivery, and
+// Sample.Outbox.AckedSeconds until the last delivery is recorded.
 //
 //	Ready      Pause     Resume                delivered    acknowledged
 //	  |----------|-- seed --|---- Sample.Seconds ---|            |
@@ -120,7 +120,7 @@ func Consume(ctx context.Context, s Subject, c ConsumeConfig) (_ *Outcome, err e
 	return c.outcome(s, ledger, before, after, from, to, acked, left), nil
 }
 
-// target is how many messages are waited for.
+// target is how many messages to wait for.
 func (c ConsumeConfig) target(ctx context.Context) (int64, error) {
 	if c.Target == nil {
 		return c.Records, nil
@@ -135,7 +135,7 @@ func (c ConsumeConfig) target(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// left counts what the run was not meant to deliver.
+// left counts the messages that the run was not meant to deliver.
 func (c ConsumeConfig) left(ctx context.Context, s Subject) (int64, error) {
 	if c.Target == nil {
 		return 0, nil
@@ -162,8 +162,7 @@ func (c ConsumeConfig) outcome(s Subject, l *Ledger, before, after usage, from, 
 	return out
 }
 
-// seed commits the backlog: every seeder has keys of its own, and takes them in
-// turn.
+// seed commits the backlog: every seeder has its own keys, and takes them in turn.
 func (c ConsumeConfig) seed(ctx context.Context, s Subject, l *Ledger, clock measure.Clock) error {
 	if c.Seed != nil {
 		return c.Seed(ctx, l, clock)
@@ -172,7 +171,7 @@ func (c ConsumeConfig) seed(ctx context.Context, s Subject, l *Ledger, clock mea
 	if err != nil {
 		return err
 	}
-	// Large payloads in smaller transactions: a statement has its limits.
+	// Large payloads use smaller transactions: the size of a statement is limited.
 	batch := min(seedBatch, max(1, 4<<20/c.Payload))
 	var group sync.WaitGroup
 	errs := [seeders]error{}

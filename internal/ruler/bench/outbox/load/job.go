@@ -9,39 +9,38 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Job is one run as it is handed to a program that has an outbox of another make:
-// JSON on its standard input. The program answers with an [Outcome] as JSON.
+// Job is a run as passed to a program with another outbox: JSON on its standard input. The
+// program answers with an [Outcome] as JSON.
 type Job struct {
 	Peer string `json:"peer"`
-	// DSN is a URL of the database. It holds the password, so it is on no command line.
+	// DSN is a URL of the database. It contains the password, so it is on no command line.
 	DSN string `json:"dsn"`
-	// ServerPID is the server's process, 0 if it is not known.
+	// ServerPID is the server's process ID, 0 if unknown.
 	ServerPID int `json:"server_pid,omitempty"`
-	// Records makes it a run of Consume; without, it is one of Produce.
+	// Records selects a run of Consume; if it is 0, the run is one of Produce.
 	Records int64 `json:"records,omitempty"`
 	Payload int   `json:"payload"`
-	// Producers, Rate, Relay, Warmup and Duration are those of ProduceConfig.
+	// Producers, Rate, Relay, Warmup and Duration are as in ProduceConfig.
 	Producers int           `json:"producers,omitempty"`
 	Rate      float64       `json:"rate,omitempty"`
 	Relay     bool          `json:"relay,omitempty"`
 	Warmup    time.Duration `json:"warmup_ns,omitempty"`
 	Duration  time.Duration `json:"duration_ns,omitempty"`
-	// Patience is how long no message may come before those that are missing are
-	// given up.
+	// Patience is the time without a delivery after which missing messages are given up.
 	Patience time.Duration `json:"patience_ns"`
 }
 
-// Peer is what a program tells of an outbox that it has.
+// Peer describes an outbox of another program.
 type Peer struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Schemes are those of the URLs of the databases that it works on.
+	// Schemes are the URL schemes of the databases that it supports.
 	Schemes []string `json:"schemes"`
-	// Ordered reports whether it promises the order of keys as it is set up here.
+	// Ordered reports whether it promises the order of keys in this set-up.
 	Ordered bool `json:"ordered"`
 }
 
-// Run does the job with a subject.
+// Run runs the job with a subject.
 func (j Job) Run(ctx context.Context, s Subject) (*Outcome, error) {
 	var watch Watch
 	if j.ServerPID != 0 {

@@ -9,9 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Ledger knows what became of every message of a run. Times are nanoseconds of
-// one clock. It is safe for concurrent use; messages of one key are handed over
-// by one goroutine at a time.
+// Ledger records what happens to every message of a run. Times are nanoseconds of one clock. It
+// is safe for concurrent use; the messages of one key are enqueued by one goroutine at a time.
 type Ledger struct {
 	keys []keyLog
 
@@ -19,21 +18,21 @@ type Ledger struct {
 	strangers            atomic.Int64
 
 	mu      sync.Mutex
-	target  int64         // that reached waits for; 0: none yet
-	reached chan struct{} // closed when target messages were delivered
+	target  int64         // number of messages that reached waits for; 0: none yet
+	reached chan struct{} // closed when target messages have been delivered
 }
 
 // keyLog is the messages of one key, by number.
 type keyLog struct {
 	mu         sync.Mutex
 	entries    []entry
-	last       int64 // the largest number that was delivered, -1 before the first
+	last       int64 // the largest delivered number, -1 before the first
 	duplicates int64
 	disordered int64
 }
 
-// entry is one message. Times are 0 while it has not come that far; those of
-// the clock itself are kept one higher.
+// entry is one message. A time is 0 until the event happens; times of the clock are stored plus
+// one.
 type entry struct {
 	start, committed, delivered int64
 	unknown                     bool // its commit failed
@@ -49,8 +48,7 @@ func NewLedger(keys int) *Ledger {
 	return l
 }
 
-// Hand notes that the next message of a key is on its way to the database, and
-// returns its number.
+// Hand records that the next message of a key is being enqueued, and returns its number.
 func (l *Ledger) Hand(key int) int64 {
 	k := &l.keys[key]
 	k.mu.Lock()
@@ -59,8 +57,8 @@ func (l *Ledger) Hand(key int) int64 {
 	return int64(len(k.entries) - 1)
 }
 
-// Committed notes when the producer of a message knew of its commit. It may have
-// been delivered by then.
+// Committed records when the producer of a message learned of its commit. The message may
+// already have been delivered.
 func (l *Ledger) Committed(key int, n, at int64) {
 	k := &l.keys[key]
 	k.mu.Lock()
@@ -69,7 +67,7 @@ func (l *Ledger) Committed(key int, n, at int64) {
 	l.committed.Add(1)
 }
 
-// Timed notes when a message was meant to be enqueued, and that its times count.
+// Timed records when a message was meant to be enqueued, and that its times count.
 func (l *Ledger) Timed(key int, n, start int64) {
 	k := &l.keys[key]
 	k.mu.Lock()
@@ -77,7 +75,7 @@ func (l *Ledger) Timed(key int, n, start int64) {
 	k.entries[n].start, k.entries[n].counted = start+1, true
 }
 
-// Unknown notes that the outcome of a message's commit is not known.
+// Unknown records that the outcome of a message's commit is unknown.
 func (l *Ledger) Unknown(key int, n int64) {
 	k := &l.keys[key]
 	k.mu.Lock()
@@ -85,7 +83,7 @@ func (l *Ledger) Unknown(key int, n int64) {
 	k.entries[n].unknown = true
 }
 
-// Deliver notes a delivery by its payload.
+// Deliver records a delivery, which it identifies by its payload.
 func (l *Ledger) Deliver(payload []byte, at int64) {
 	key, n, err := ParsePayload(payload)
 	if err != nil || key >= len(l.keys) {
@@ -123,7 +121,7 @@ func (l *Ledger) arrived() {
 	l.check(n)
 }
 
-// check closes reached when it is. The caller holds mu.
+// check closes reached if the target is reached. The caller holds mu.
 func (l *Ledger) check(n int64) {
 	if l.target == 0 || n < l.target {
 		return
@@ -135,8 +133,8 @@ func (l *Ledger) check(n int64) {
 	}
 }
 
-// Reached returns a channel that is closed once n messages have been delivered. It
-// is called once.
+// Reached returns a channel that is closed once n messages have been delivered. It must be
+// called only once.
 func (l *Ledger) Reached(n int64) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,12 +143,12 @@ func (l *Ledger) Reached(n int64) <-chan struct{} {
 	return l.reached
 }
 
-// Delivered is the number of messages that were delivered so far.
+// Delivered is the number of messages delivered so far.
 func (l *Ledger) Delivered() int64 { return l.delivered.Load() }
 
-// Books closes the ledger: what became of all messages. Left is the number of
-// messages that were found pending in the table afterwards; without a call for
-// it, every committed message that was not delivered is lost.
+// Books closes the ledger and counts what happened to all messages. left is the number of
+// messages found pending in the table afterwards; if it is 0, every committed message that was
+// not delivered is lost.
 func (l *Ledger) Books(left int64) bench.Ledger {
 	b := bench.Ledger{Strangers: l.strangers.Load(), Pending: left}
 	undelivered := int64(0)
@@ -177,15 +175,15 @@ func (l *Ledger) Books(left int64) bench.Ledger {
 		}
 		k.mu.Unlock()
 	}
-	// More may be pending than is missing: what was delivered and not noted yet.
+	// More can be pending than missing: messages whose delivery is not recorded yet.
 	b.Lost = max(0, undelivered-left)
 	return b
 }
 
-// lagSteps is how many points the lag over time has.
+// lagSteps is the number of points of the lag over time.
 const lagSteps = 100
 
-// times is what a ledger knows of the window from one moment to another.
+// times are the ledger's figures about a window.
 type times struct {
 	fromStart, fromCommit measure.Hist
 	lag                   []bench.LagPoint
@@ -193,8 +191,8 @@ type times struct {
 	delivered             int64 // within the window
 }
 
-// times reads the ledger of a window, in nanoseconds of its clock. Latencies are
-// those of the messages that were Timed, whenever they were delivered.
+// times computes the figures of a window, in nanoseconds of the ledger's clock. Latencies are
+// those of messages with Timed, whenever they were delivered.
 func (l *Ledger) times(from, to int64) times {
 	var t times
 	step := max((to-from)/lagSteps, 1)
@@ -230,7 +228,7 @@ func (l *Ledger) times(from, to int64) times {
 	return t
 }
 
-// String says where it stands.
+// String describes the progress.
 func (l *Ledger) String() string {
 	return fmt.Sprintf("%d committed, %d delivered", l.committed.Load(), l.delivered.Load())
 }

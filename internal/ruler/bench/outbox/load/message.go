@@ -10,16 +10,16 @@ import (
 type Message struct {
 	Key int
 	N   int64
-	// Payload begins with key and number (see ParsePayload). It is shared with
-	// other messages and must not be changed.
+	// Payload starts with key and number (see ParsePayload). It is shared with other messages
+	// and must not be changed.
 	Payload []byte
 }
 
-// KeyName is the key as it lies in the table.
+// KeyName is the key as stored in the table.
 func KeyName(key int) string { return "k" + strconv.Itoa(key) }
 
-// The payload begins with the key in keyDigits and the number in numberDigits
-// hexadecimal digits.
+// The payload starts with the key in keyDigits and the number in numberDigits hexadecimal
+// digits.
 const (
 	keyDigits    = 8
 	numberDigits = 16
@@ -27,13 +27,12 @@ const (
 	MinPayload = keyDigits + numberDigits
 )
 
-// alphabet is what payloads are filled with: 64 characters that JSON and SQL
-// write as they are, so that a payload is as long in every outbox.
+// alphabet are the characters of payloads: 64 that JSON and SQL do not escape, so that a
+// payload has the same length in every outbox.
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
-// Filler makes characters drawn by lot, the same ones in each run: a server that
-// compresses gains little by them, as it would by real payloads that are
-// compressed already.
+// Filler makes random characters, the same in each run: compression by a server gains little,
+// as with real payloads that are already compressed.
 func Filler(size int) []byte {
 	r := rand.New(rand.NewPCG(5, 512))
 	b := make([]byte, size)
@@ -53,7 +52,7 @@ func newPayloads(size int) (payloads, error) {
 	return payloads{Filler(size)}, nil
 }
 
-// message makes a message with a payload of its own.
+// message makes a message with its own payload.
 func (p payloads) message(key int, n int64) Message {
 	b := append([]byte(nil), p.fill...)
 	putHex(b[:keyDigits], uint64(key))
@@ -68,7 +67,7 @@ func putHex(b []byte, v uint64) {
 	}
 }
 
-// ParsePayload reads key and number back.
+// ParsePayload parses key and number.
 func ParsePayload(b []byte) (key int, n int64, err error) {
 	if len(b) < MinPayload {
 		return 0, 0, fmt.Errorf("a payload of %d bytes is none of ours", len(b))

@@ -13,40 +13,40 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// ProduceConfig is one run of Produce.
+// ProduceConfig is the configuration of Produce.
 type ProduceConfig struct {
-	// Producers is the number of goroutines that enqueue: always, in a closed loop,
-	// and at most, in an open one. Required.
+	// Producers is the number of goroutines that enqueue; in an open loop, the largest number.
+	// Required.
 	Producers int
-	// Rate makes it an open loop of so many messages a second, at random distances.
+	// Rate selects an open loop with that many messages per second, at random intervals.
 	// Default: closed.
 	Rate float64
-	// Relay reports whether a relay is at work.
+	// Relay reports whether a relay runs.
 	Relay bool
 	// Payload in bytes. Required.
 	Payload int
-	// Warmup and Duration are those of the window. Duration is required.
+	// Warmup and Duration are the lengths of the warm-up and of the window. Duration is
+	// required.
 	Warmup, Duration time.Duration
-	// Drain is how long no message may come, after the producers have ended, before
-	// those that are missing are given up. Default: 30 s.
+	// Drain is the time without a delivery, after the producers have ended, after which missing
+	// messages are given up. Default: 30 s.
 	Drain time.Duration
-	// Classify names the class of an error. Default: "error".
+	// Classify returns the class of an error. Default: "error".
 	Classify func(error) string
 	// Watch reads the usage of processes other than this one.
 	Watch Watch
-	// Begin and End, if not nil, are called before the first message and after the
-	// last delivery, as to read counters.
+	// Begin and End, if not nil, are called before the first message and after the last
+	// delivery, for example to read counters.
 	Begin, End func(context.Context) error
 }
 
-// keysEach is how many keys a producer has, which it takes in turn: messages of
-// different keys need not wait for each other.
+// keysEach is how many keys a producer has, which it uses in turn: messages of different keys
+// need not wait for each other.
 const keysEach = 8
 
-// Produce enqueues for a time, with a relay at work or without. The sample's
-// operations and its latency are those of the producers, from the intended start
-// until the commit; the times until delivery are in Sample.Outbox. Its rates are
-// those of both.
+// Produce enqueues for a time, with or without a relay. The sample's operations and its latency
+// are those of the producers, from the intended start until the commit; times until delivery
+// are in Sample.Outbox. Its rates cover both.
 func Produce(ctx context.Context, s Subject, c ProduceConfig) (*Outcome, error) {
 	c.Drain = cmp.Or(c.Drain, 30*time.Second)
 	p, err := newPayloads(c.Payload)
@@ -92,11 +92,11 @@ type production struct {
 	at       []producer
 }
 
-// producer is where one goroutine of the loop stands. Nobody else looks at it.
+// producer is the state of one goroutine of the loop. No other goroutine accesses it.
 type producer struct {
 	turn, key int
 	n         int64
-	committed int64 // when its last message was
+	committed int64 // when its last message was committed
 	_         [64]byte
 }
 
@@ -146,7 +146,7 @@ func (p *production) enqueue(ctx context.Context, worker int) error {
 	return nil
 }
 
-// ended is called after each operation that was answered, by its worker.
+// ended is called by the worker after each operation that was answered.
 func (p *production) ended(e loop.Ended) {
 	if w := &p.at[e.Worker]; !e.Cold {
 		p.ledger.Timed(w.key, w.n, w.committed-(e.Completed-e.Intended))
@@ -159,7 +159,7 @@ func (p *production) outcome(got *loop.Outcome) *Outcome {
 		s.InFlight = p.Producers
 	}
 	if s.Cold != nil {
-		s.Cold.Steady = true // its length was fixed, and nobody looked
+		s.Cold.Steady = true // its length was fixed, and settling was not checked
 	}
 	from := p.opened.Load()
 	t := p.ledger.times(from, from+int64(got.Seconds*1e9))
@@ -173,7 +173,7 @@ func (p *production) outcome(got *loop.Outcome) *Outcome {
 	return &Outcome{Sample: s, TotalOps: p.ledger.committed.Load()}
 }
 
-// books closes the ledger. Without a relay everything must lie in the table.
+// books closes the ledger. Without a relay everything must be in the table.
 func (p *production) books(ctx context.Context) (bench.Ledger, error) {
 	if p.relay != nil {
 		return p.ledger.Books(0), nil

@@ -10,23 +10,22 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Outcome is what a run yields.
+// Outcome is the outcome of a run.
 type Outcome struct {
 	Sample bench.Sample
-	// TotalOps is the number of messages that server counters are for: those of the
-	// whole run, warm-up included.
+	// TotalOps is the number of messages that server counters cover: those of the whole run,
+	// including the warm-up.
 	TotalOps int64
 }
 
-// running is a relay at work.
+// running is a running relay.
 type running struct {
 	Relay
 	stop  func()
 	ended chan error
 }
 
-// startRelay starts a relay that delivers into a ledger and returns when it is
-// ready.
+// startRelay starts a relay that delivers into a ledger, and returns when it is ready.
 func startRelay(ctx context.Context, s Subject, l *Ledger, clock measure.Clock) (*running, error) {
 	relay, err := s.Relay(func(payloads [][]byte) {
 		at := clock.Now()
@@ -37,7 +36,7 @@ func startRelay(ctx context.Context, s Subject, l *Ledger, clock measure.Clock) 
 	if err != nil {
 		return nil, fmt.Errorf("make the relay: %w", err)
 	}
-	// The relay outlives ctx by as long as it needs to finish.
+	// The relay outlives ctx for as long as it needs to finish.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{Relay: relay, stop: stop, ended: make(chan error, 1)}
 	go func() { r.ended <- relay.Run(inner) }()
@@ -67,8 +66,8 @@ func (r *running) ready(ctx context.Context) error {
 	}
 }
 
-// readyTimeout is generous: a relay is ready in a second, but on a machine with
-// other work a search for the first message of a large backlog takes its time.
+// readyTimeout is generous: a relay is ready in a second, but on a busy machine the search for
+// the first message of a large backlog can take long.
 const readyTimeout = 2 * time.Minute
 
 // end stops the relay and returns when it has finished what it had begun.
@@ -82,8 +81,8 @@ func (r *running) end() error {
 	return nil
 }
 
-// acked waits until n deliveries were noted, for at most the time given, and
-// returns when that was, by the clock. Zero: it was not, or nobody tells.
+// acked waits until n deliveries are recorded, at most for the given time, and returns the time
+// of the clock at which that happened; 0 if it did not, or if the relay does not report it.
 func (r *running) acked(ctx context.Context, n int64, most time.Duration, clock measure.Clock) int64 {
 	deadline := time.NewTimer(most)
 	defer deadline.Stop()
@@ -106,9 +105,9 @@ func (r *running) acked(ctx context.Context, n int64, most time.Duration, clock 
 	}
 }
 
-// arrived waits until n messages were delivered. It gives up, without an error,
-// when none has come for as long as patience: what is missing then is for the
-// ledger to say. The error is that of ctx, or of a relay that has ended.
+// arrived waits until n messages have been delivered. It gives up, without an error, if none
+// has come for the time patience: the ledger then reports the missing ones. The error is that
+// of ctx, or of a relay that has ended.
 func (r *running) arrived(ctx context.Context, l *Ledger, n int64, patience time.Duration) error {
 	reached := l.Reached(n)
 	tick := time.NewTicker(max(patience/20, time.Millisecond))

@@ -9,43 +9,43 @@ import (
 
 // Subject is an outbox under test: weir's own or another one.
 type Subject interface {
-	// Reset empties the tables, and makes them if need be. No relay runs.
+	// Reset empties the tables, and creates them if needed. No relay runs meanwhile.
 	Reset(ctx context.Context) error
 
-	// Seed commits messages, all in one transaction. It is called from several
-	// goroutines at once; the messages of a key come from one of them, in order.
+	// Seed commits messages, all in one transaction. It is called from several goroutines at
+	// once; the messages of a key come from one of them, in order.
 	Seed(ctx context.Context, msgs []Message) error
 
-	// Enqueue commits one message, in the way that the subject was made for. It is
-	// called from several goroutines at once.
+	// Enqueue commits one message, in the way that the subject was made for. It is called from
+	// several goroutines at once.
 	Enqueue(ctx context.Context, m Message) error
 
-	// Pending counts the messages that are committed and not noted as delivered.
+	// Pending counts the messages that are committed and not recorded as delivered.
 	Pending(ctx context.Context) (int64, error)
 
-	// Relay makes a relay that calls deliver for all messages of each call to its
-	// broker, from any goroutine. The broker confirms at once.
+	// Relay makes a relay that calls deliver with all messages of each call to its broker, from
+	// any goroutine. The broker confirms at once.
 	Relay(deliver func(payloads [][]byte)) (Relay, error)
 
-	// Settings are those in effect, defaults included.
+	// Settings are the settings in effect, with defaults.
 	Settings() map[string]string
 }
 
-// Relay delivers what lies in the table.
+// Relay delivers the messages in the table.
 type Relay interface {
 	// Run relays until ctx ends, then finishes what it has begun.
 	Run(ctx context.Context) error
-	// Ready blocks until the relay works as it is meant to: leads, follows the log.
+	// Ready blocks until the relay works as intended: leads, follows the log.
 	Ready(ctx context.Context) error
-	// Pause returns when nothing is read any longer; Resume ends it.
+	// Pause returns when the relay has stopped reading; Resume lets it continue.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-	// Acked is how many deliveries were noted in the database so far; negative
-	// when the relay does not tell.
+	// Acked is how many deliveries were recorded in the database so far; negative if the relay
+	// does not report it.
 	Acked() int64
 }
 
-// Watch reads what is used by processes other than this one, by role.
+// Watch reads the usage of other processes, by role.
 type Watch map[string]func() (measure.Usage, error)
 
 // usage is a reading of all processes and of the machine.
@@ -68,7 +68,7 @@ func (w Watch) read() (usage, error) {
 	return u, err
 }
 
-// since enters what was used between two readings into a sample.
+// since stores the usage between two readings in a sample.
 func (u usage) since(before usage, s *bench.Sample) {
 	s.Processes = make(map[string]measure.Usage)
 	for role, v := range u.roles {
