@@ -14,15 +14,14 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 )
 
-// copyMethod moves all of a reader to a writer.
+// copyMethod copies everything from a reader to a writer.
 type copyMethod struct {
 	name string
 	copy func(w io.Writer, r io.Reader) error
 }
 
-// copyMethods are those of the reference report, with buffers that are kept, and
-// weir's own: through the pipeline of an archive without compression, which also
-// hashes twice.
+// copyMethods are those of the reference report, with reused buffers, and weir's own: through
+// the pipeline of an archive without compression, which also computes two hashes.
 func copyMethods() []copyMethod {
 	with := func(name string, size int) copyMethod {
 		b := make([]byte, size)
@@ -48,7 +47,7 @@ func copyMethods() []copyMethod {
 	}
 }
 
-// throughArchive writes one chunk into an archive.
+// throughArchive writes one chunk to an archive.
 func throughArchive(w io.Writer, r io.Reader) error {
 	ctx := context.Background()
 	a, err := archive.CreateStream(ctx, w, archive.Options{Compression: archive.Compression{Codec: archive.None}, Parallel: 1})
@@ -69,14 +68,14 @@ func throughArchive(w io.Writer, r io.Reader) error {
 	return err
 }
 
-// plainWriter and plainReader hide every method but one, so that io.Copy moves
-// bytes through a buffer and not by a way that only memory has.
+// plainWriter and plainReader hide every method but one, so that io.Copy copies through a
+// buffer and does not take a shortcut that only memory has.
 type (
 	plainWriter struct{ io.Writer }
 	plainReader struct{ io.Reader }
 )
 
-// repeating is n bytes of one block over and over.
+// repeating is n bytes that repeat a block.
 type repeating struct {
 	block []byte
 	left  int64
@@ -93,11 +92,11 @@ func (r *repeating) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// copies moves bytes from memory to nowhere, or to a file that is flushed.
+// copies copies bytes from memory to nowhere, or to a file that is flushed.
 func (r *rig) copies(ctx context.Context, name, to string) error {
 	block := make([]byte, 4<<20)
 	rng := rand.NewChaCha8([32]byte{1})
-	_, _ = rng.Read(block) // it never fails
+	_, _ = rng.Read(block) // never fails
 	n := r.o.Plan.Copy
 	path := filepath.Join(r.o.Out, "copy.tmp")
 	e := r.microExperiment(name, fmt.Sprintf("Copy of %s to %s", sizeText(n), to), map[string]string{"bytes": strconv.FormatInt(n, 10), "to": to})
@@ -133,7 +132,7 @@ func toFile(path string, in io.Reader, n int64, m copyMethod) (err error) {
 	return atLeast(info.Size(), n)
 }
 
-// atLeast finds a copy that is cut short. An archive holds more than its chunk.
+// atLeast returns an error if a copy is short. An archive is larger than its chunk.
 func atLeast(got, want int64) error {
 	if got < want {
 		return fmt.Errorf("%d bytes arrived of %d", got, want)

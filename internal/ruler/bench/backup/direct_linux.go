@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// directBlock is how much is written at a time, past the page cache or into it.
+// directBlock is how much is written at a time, with or without the page cache.
 const directBlock = 1 << 20
 
 // The ways of writing an archive's file.
@@ -27,15 +27,15 @@ const (
 	writeDirect   = "O_DIRECT"
 )
 
-// direct compares ways of writing a file that is durable at the end: into the page
-// cache, as weir does, the same with advice to drop it, and past it.
+// direct compares ways of writing a durable file: through the page cache, as weir does, the
+// same with advice to drop the pages, and bypassing the cache.
 func (r *rig) direct(ctx context.Context) error {
 	n := r.o.Plan.Copy &^ (directBlock - 1)
 	path := filepath.Join(r.o.Out, "direct.tmp")
-	defer os.Remove(path) //nolint:errcheck // it is not there where no round ran
+	defer os.Remove(path) //nolint:errcheck // it does not exist if no round ran
 	block := aligned(directBlock)
 	rng := rand.NewChaCha8([32]byte{2})
-	_, _ = rng.Read(block) // it never fails
+	_, _ = rng.Read(block) // never fails
 	e := r.microExperiment("direct-io", "A file of "+sizeText(n)+" that is durable at the end, past the page cache and through it", map[string]string{"bytes": strconv.FormatInt(n, 10), "block": strconv.Itoa(directBlock)})
 	for _, how := range []string{writeBuffered, writeDropped, writeDirect} {
 		if err := writeFile(path, how, block, directBlock); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -65,7 +65,7 @@ func (r *rig) direct(ctx context.Context) error {
 	return err
 }
 
-// aligned returns memory that a write past the page cache takes.
+// aligned returns memory with the alignment that direct writes need.
 func aligned(n int) []byte {
 	const page = 4096
 	b := make([]byte, n+page)
@@ -76,7 +76,7 @@ func aligned(n int) []byte {
 	return b[off : off+n : off+n]
 }
 
-// writeFile writes n bytes of a block over and over, and makes them durable.
+// writeFile writes a block repeatedly, n bytes in all, and makes them durable.
 func writeFile(path, how string, block []byte, n int64) (err error) {
 	flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
 	if how == writeDirect {

@@ -14,44 +14,41 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Engines lists those that the benchmark can be run on.
+// Engines lists the engines that the benchmark supports.
 func Engines() []suite.Engine { return []suite.Engine{suite.PostgreSQL, suite.MariaDB} }
 
 // engine is what differs between database systems.
 type engine interface {
-	// info describes the server, durability what it promises at a commit, "" when
-	// that is not known.
+	// info describes the server. durability is the durability of a commit, "" if unknown.
 	info() measure.Server
 	durability() string
-	pid() int // 0 when it is not known
+	pid() int // 0 if unknown
 	place(database string) place
-	// recreate makes an empty database, after dropping one of its name; drop needs
-	// none to be there.
+	// recreate makes an empty database, after dropping an old one of that name; drop succeeds
+	// if there is none.
 	recreate(ctx context.Context, database string) error
 	drop(ctx context.Context, database string) error
 	// load fills an empty database.
 	load(ctx context.Context, database string, tables []*backupdata.Table, seed uint64) error
-	// settle lets the server finish what it put off, so that it does not do so in
-	// a round.
+	// settle lets the server finish deferred work before a round.
 	settle(ctx context.Context) error
-	// sums is what a database holds, to be compared.
+	// sums describes the content of a database.
 	sums(ctx context.Context, database string) (sums, error)
-	// ways lists the tools to compare, weir's own among them, and what is missing.
-	// The first is the one that others are compared with.
+	// ways lists the tools to compare, including weir, and those that are missing. The first
+	// one is the baseline.
 	ways(ctx context.Context, o *Options, jobs int) (ways []way, missing []string)
 	close(ctx context.Context) error
 }
 
-// sums says what a database holds: for each table its rows with a sum over them
-// that does not depend on their order, and how many indexes and constraints of
-// each kind there are.
+// sums describes the content of a database: for each table its rows with a checksum that does
+// not depend on their order, and how many indexes and constraints of each kind there are.
 type sums struct {
 	tables  map[string]string
 	objects string
 	rows    int64
 }
 
-// differs says in what a copy is not what its source is; "" if in nothing.
+// differs says how a copy differs from its source; "" if it does not.
 func (s sums) differs(copied sums) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
@@ -77,7 +74,7 @@ func (s sums) differs(copied sums) string {
 	return strings.Join(out, "; ")
 }
 
-// withoutPassword takes the password out of a URL, and the database into it.
+// withoutPassword removes the password from a URL, and adds the database.
 func withoutPassword(dsn, database string) (place, string, error) {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Host == "" {

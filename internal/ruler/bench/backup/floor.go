@@ -29,10 +29,10 @@ const (
 	readVerb = "read-rows"
 )
 
-// floorSide is what it is called.
+// floorSide is the name of the floor's side.
 const floorSide = "floor"
 
-// floorWay copies rows and does nothing else: the least that a backup of them costs.
+// floorWay only copies rows: the lower bound for a backup of them.
 func floorWay(binary string, jobs int) way {
 	return way{
 		name: floorSide, only: dumps,
@@ -43,7 +43,7 @@ func floorWay(binary string, jobs int) way {
 	}
 }
 
-// sides are the ways that are compared side by side.
+// sides are the ways that are compared with each other.
 func (r *rig) sides() []way {
 	ways := fitting(r.ways, r.o.Sides)
 	if r.o.Floor {
@@ -59,10 +59,10 @@ type rowPart struct {
 	bytes int64
 }
 
-// copyRows copies the rows of a database to files below dir, by so many sessions: with
-// weir's sessions, encoder, order and ranges of large tables, which are of chunk bytes, 0
-// for as weir has them. It takes no snapshot and no lock, reads no definitions, sums
-// nothing up and flushes nothing.
+// copyRows copies the rows of a database to files below dir, with that many sessions: with
+// weir's sessions, encoder, order, and ranges of large tables of chunk bytes each, 0 for weir's
+// default. It takes no snapshot and no lock, reads no definitions, computes no checksums and
+// flushes nothing.
 func copyRows(ctx context.Context, dsn, dir string, jobs int, chunk int64) (err error) {
 	defer func() {
 		if err != nil {
@@ -104,7 +104,7 @@ func copyRows(ctx context.Context, dsn, dir string, jobs int, chunk int64) (err 
 	return g.Wait()
 }
 
-// rowParts lists what is to be copied, the largest first.
+// rowParts lists what to copy, the largest first.
 func rowParts(ctx context.Context, s *pg.Session, o backup.Options) ([]rowPart, error) {
 	type table struct {
 		name         string
@@ -161,7 +161,7 @@ func (p rowPart) copy(ctx context.Context, s *pg.Session, encoder *fastzstd.Enco
 	return nil
 }
 
-// readRows reads what copyRows has written, and hands it to w.
+// readRows reads what copyRows has written, and writes it to w.
 func readRows(dir string, w io.Writer) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.zst"))
 	if err != nil || len(names) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// insideOf reads what weir backup --json and weir restore --json tell of their inside,
-// by the keys of bench.InsideMetrics.
+// insideOf parses what weir backup --json and weir restore --json report about themselves, by
+// the keys of bench.InsideMetrics.
 func insideOf(said []byte) (map[string]float64, error) {
 	var told struct {
 		Workers   []bulk.CrewStats  `json:"workers"`
@@ -55,15 +55,15 @@ func insideOf(said []byte) (map[string]float64, error) {
 	return out, nil
 }
 
-// listening has a pipeline's last program say in JSON what it did.
+// listening makes a pipeline's last program report in JSON what it did.
 func listening(p pipeline) (pipeline, *bytes.Buffer) {
 	said := &bytes.Buffer{}
 	p.said = said
 	return p, said
 }
 
-// insideTables say who waited for whom and what the memory was for, of the cases that
-// told it.
+// insideTables show which stage waited for which, and what memory was used for, in the cases
+// that reported it.
 func insideTables(r *bench.Result) []report.Table {
 	var out []report.Table
 	for _, of := range []struct {

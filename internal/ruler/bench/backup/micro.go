@@ -20,17 +20,17 @@ import (
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
 )
 
-// move is one thing done over and over by a side of this process. It returns the
-// bytes that were stored, 0 for none.
+// move is one operation that a side of this process repeats. It returns the number of bytes
+// stored, 0 for none.
 type move func(ctx context.Context) (stored int64, err error)
 
-// microExperiment is what all of them have in common.
+// microExperiment is the common part of the experiments within this process.
 func (r *rig) microExperiment(name, title string, factors map[string]string) bench.Experiment {
 	return bench.Experiment{Description: bench.Description{Name: name, Title: title, Rounds: r.o.Plan.MicroRounds, Warmup: 1, Factors: factors}}
 }
 
-// repeated is a side that does f for the time of a round, of plain bytes each.
-// The run is right if f returns no error: every f looks at its own outcome.
+// repeated is a side that repeats f, on plain bytes each time, for the length of a round. Every
+// f checks its own outcome: the run is right if f returns no error.
 func (r *rig) repeated(name string, plain int64, f move) bench.Side {
 	return bench.Side{
 		Name: name, Factors: map[string]string{"way": name},
@@ -70,17 +70,17 @@ func (r *rig) repeated(name string, plain int64, f move) bench.Side {
 // The four classes of buffers of the reference report.
 var bufferSizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
-// bufferCycles is how many buffers a move takes: one alone is too short to time.
+// bufferCycles is how many buffers a move takes: a single one is too short to time.
 const bufferCycles = 1000
 
-// kept holds what must not be optimised away.
+// kept holds values that must not be optimised away.
 var kept struct {
 	sync.Mutex
 	b []byte
 }
 
-// buffers is what a buffer costs: made anew each time, out of a sync.Pool, and out
-// of weir's own bounded pool, alone and by all processors at once.
+// buffers measures the cost of a buffer: allocated each time, from a sync.Pool, and from weir's
+// own bounded pool, on one processor and on all at once.
 func (r *rig) buffers(ctx context.Context, name string, size int) error {
 	factors := map[string]string{"bytes": strconv.Itoa(size)}
 	e := r.microExperiment(name, fmt.Sprintf("%d buffers of %d KiB", bufferCycles, size>>10), factors)
@@ -113,8 +113,8 @@ func (r *rig) buffers(ctx context.Context, name string, size int) error {
 	return err
 }
 
-// classes sends text through weir's pipeline with buffers of each class, as many of
-// them as a chunk has: what another class than weir's one would bring, and take.
+// classes sends text through weir's pipeline with buffers of each class, as many as a chunk
+// needs: what another class than weir's would gain or cost.
 func (r *rig) classes(ctx context.Context, name, shape string) error {
 	text, err := plainText(shape, r.o.Plan.CompressBytes, r.o.Seed)
 	if err != nil {
@@ -153,7 +153,7 @@ func throughPipeline(ctx context.Context, w io.Writer, text []byte, o archive.Op
 	return err
 }
 
-// together runs f so many times at once.
+// together runs f n times concurrently.
 func together(n int, f func() error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
@@ -164,8 +164,8 @@ func together(n int, f func() error) error {
 	return errors.Join(errs...)
 }
 
-// plainText is the rows of a shape as text, about n bytes of each of its tables'
-// share.
+// plainText is the rows of a shape as text, about n bytes, shared by its tables as in the
+// shape.
 func plainText(shape string, n int64, seed uint64) ([]byte, error) {
 	s, err := backupdata.ByName(shape)
 	if err != nil {
@@ -183,15 +183,15 @@ func plainText(shape string, n int64, seed uint64) ([]byte, error) {
 // standard is the side that all others are compared with.
 const standard = "standard library, gzip:6"
 
-// encoding is a compression under its name.
+// encoding is a named compression.
 type encoding struct {
 	name string
 	make func(io.Writer) (io.WriteCloser, error)
 	back func(io.Reader) (io.ReadCloser, error)
 }
 
-// encodings lists the standard library's gzip, then all methods on one processor,
-// then gzip, which alone can use several for one stream, on all.
+// encodings lists the standard library's gzip, then all methods on one processor, then gzip on
+// all processors; only gzip can use several for one stream.
 func (r *rig) encodings() ([]encoding, error) {
 	std := func(level int) encoding {
 		return encoding{
@@ -222,12 +222,12 @@ func (r *rig) encodings() ([]encoding, error) {
 	return out, nil
 }
 
-// counter counts bytes and forgets them.
+// counter counts bytes and discards them.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
 
-// compressions compresses a shape's text by all methods, and reads it back.
+// compressions compresses a shape's text by all methods, and decompresses it.
 func (r *rig) compressions(ctx context.Context, shape string) error {
 	text, err := plainText(shape, r.o.Plan.CompressBytes, r.o.Seed)
 	if err != nil {
@@ -260,10 +260,10 @@ func (r *rig) compressions(ctx context.Context, shape string) error {
 	return nil
 }
 
-// gzipLevel is that of the sweeps of gzip, BestSpeed as reference report 3 has it.
+// gzipLevel is the level of the gzip sweeps: BestSpeed, as in reference report 3.
 const gzipLevel = 1
 
-// parallelGzip is gzip on several processors by blocks of a size.
+// parallelGzip is gzip on several processors, with a block size.
 func parallelGzip(name string, block, workers int) encoding {
 	return encoding{
 		name: name,
@@ -278,10 +278,10 @@ func parallelGzip(name string, block, workers int) encoding {
 	}
 }
 
-// usualBlock is the size of blocks of all that does not compare it, and weir's own.
+// usualBlock is the block size wherever it is not compared, and weir's own.
 const usualBlock = 256 << 10
 
-// gzipBlocks compares sizes of blocks, on all processors.
+// gzipBlocks compares block sizes, on all processors.
 func (r *rig) gzipBlocks(ctx context.Context, name, shape string) error {
 	procs := runtime.GOMAXPROCS(0)
 	var all []encoding
@@ -322,7 +322,8 @@ func (r *rig) gzips(ctx context.Context, name, title, shape string, all []encodi
 	return err
 }
 
-// packing is a side that compresses text, which it has done once and read back.
+// packing is a side that compresses text. packed is one compressed copy, which was read back
+// and compared.
 func (r *rig) packing(c encoding, text []byte) (_ bench.Side, packed []byte, err error) {
 	var once bytes.Buffer
 	if err := pack(&once, c, text); err != nil {
@@ -349,8 +350,8 @@ func pack(w io.Writer, c encoding, text []byte) error {
 	return e.Close()
 }
 
-// sizeSlack is by how much two runs of one compression may differ in size: some
-// cut the stream where a worker happens to be.
+// sizeSlack is by how much the sizes of two runs of one compression may differ: some split the
+// stream depending on timing.
 const sizeSlack = 0.02
 
 func sizeIs(n, want int64) error {
@@ -360,7 +361,7 @@ func sizeIs(n, want int64) error {
 	return nil
 }
 
-// unpack reads all back and counts it.
+// unpack decompresses everything and counts it.
 func unpack(c encoding, packed []byte, plain int64) error {
 	d, err := c.back(bytes.NewReader(packed))
 	if err != nil {
@@ -376,7 +377,7 @@ func unpack(c encoding, packed []byte, plain int64) error {
 	return nil
 }
 
-// sameText compares what comes back with what was compressed, once.
+// sameText compares the decompressed text with the original, once.
 func sameText(c encoding, packed, text []byte) error {
 	d, err := c.back(bytes.NewReader(packed))
 	if err != nil {

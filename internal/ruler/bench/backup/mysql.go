@@ -17,10 +17,10 @@ import (
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
 )
 
-// mysqlServer is a MariaDB or MySQL server, of our own or not.
+// mysqlServer is a MariaDB or MySQL server, private or not.
 type mysqlServer struct {
 	dsn    string
-	lab    *lab.MySQL // nil when it is not ours
+	lab    *lab.MySQL // nil if it is not private
 	admin  *sql.DB
 	server measure.Server
 }
@@ -89,7 +89,7 @@ func (s *mysqlServer) pid() int {
 func (s *mysqlServer) place(database string) place {
 	p, password, err := withoutPassword(s.dsn, database)
 	if err != nil {
-		return place{dsn: s.dsn, database: database} // Options.validate has seen to it
+		return place{dsn: s.dsn, database: database} // Options.validate has checked it
 	}
 	if password != "" {
 		p.env, p.secret = append(p.env, "MYSQL_PWD="+password), true
@@ -144,8 +144,7 @@ func (s *mysqlServer) load(ctx context.Context, database string, tables []*backu
 	return nil
 }
 
-// settle makes the server write its log's old end to the tables, as far as it can
-// be asked to.
+// settle makes the server write changes in its log to the tables, as far as possible.
 func (s *mysqlServer) settle(ctx context.Context) error {
 	return s.exec(ctx, s.admin, "FLUSH ENGINE LOGS")
 }
@@ -206,8 +205,7 @@ func (s *mysqlServer) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ways lists mydumper, mariadb-dump and weir. mydumper is what others are compared
-// with, where it is installed.
+// ways lists mydumper, mariadb-dump and weir. mydumper is the baseline, if it is installed.
 func (s *mysqlServer) ways(ctx context.Context, o *Options, jobs int) (ways []way, missing []string) {
 	switch found := find(ctx, o.Tools, "mydumper"); {
 	case len(found) == 0:
@@ -241,8 +239,8 @@ func (s *mysqlServer) ways(ctx context.Context, o *Options, jobs int) (ways []wa
 	return append(ways, weirWays(o.Binary, jobs, o.Plan, "")...), missing
 }
 
-// mydumperWays are one version of mydumper. From version 1 on it compresses with
-// zstd; before, with gzip.
+// mydumperWays are the ways of one version of mydumper. It compresses with zstd from version 1
+// on, with gzip before.
 func mydumperWays(p program, jobs int) []way {
 	threads := strconv.Itoa(jobs)
 	server := func(db place) []string {

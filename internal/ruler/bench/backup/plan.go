@@ -11,48 +11,47 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// Plan says how much of the scenario is run.
+// Plan says how much of the scenario to run.
 type Plan struct {
-	// Compress lists the shapes whose text is compressed by all Methods, and
-	// CompressBytes how much of it at a time.
+	// Compress lists the shapes whose text is compressed by all Methods, CompressBytes at a
+	// time.
 	Compress      []string
 	CompressBytes int64
-	// Methods are compressions as weir backup --compress takes them.
+	// Methods are compressions in the form of weir backup --compress.
 	Methods []string
 	// Copy is how many bytes are copied at a time by each method; 0 for no copies.
 	Copy int64
-	// Buffers adds what a buffer costs.
+	// Buffers adds the experiments on buffers.
 	Buffers bool
-	// MicroRounds and MicroDuration are those of the experiments so far.
+	// MicroRounds and MicroDuration apply to the experiments above.
 	MicroRounds   int
 	MicroDuration time.Duration
 
-	// Shapes lists the databases that are backed up and restored.
+	// Shapes lists the databases to back up and restore.
 	Shapes []Size
-	// Rounds is how often each of their sides takes its turn.
+	// Rounds is how many turns each of their sides takes.
 	Rounds int
-	// Slow adds tools at settings that take a minute where others take seconds,
-	// and more of weir's own settings.
+	// Slow adds tools at settings that take a minute instead of seconds, and more of weir's own
+	// settings.
 	Slow bool
-	// Profiles adds weir at these of its profiles, on the first shape.
+	// Profiles adds weir with each of these profiles, on the first shape.
 	Profiles []string
-	// Jobs are those of weir and of tools that have them. Several are compared with
-	// each other, on the first shape; all else has as many as there are processors.
+	// Jobs are numbers of jobs of weir and of tools that have them. Several are compared, on
+	// the first shape; everything else uses as many as there are processors.
 	Jobs []int
-	// Blocks and Workers are sizes of blocks, in bytes, and numbers of workers of gzip
-	// on several processors, each compared on the first of Compress.
+	// Blocks and Workers are block sizes in bytes and numbers of workers of parallel gzip, each
+	// compared on the first of Compress.
 	Blocks  []int
 	Workers []int
-	// Storage lists places of archives, storages. With S3 among them they are compared,
-	// on the first shape.
+	// Storage lists places of archives. If S3 is among them, they are compared, on the first
+	// shape.
 	Storage []string
-	// Memory adds weir's peak memory on the first shape at a tenth of its size
-	// and at the whole.
+	// Memory adds weir's peak memory at a tenth of the first shape's size and at the whole.
 	Memory bool
-	// Adaptive adds weir with a number of jobs that follows what there is to gain, and
-	// Settings restores of PostgreSQL by settings of weir's sessions, on the first shape.
+	// Adaptive adds weir with an adaptive number of jobs, and Settings restores of PostgreSQL
+	// with several settings of weir's sessions, on the first shape.
 	Adaptive, Settings bool
-	// CPU says where weir's processor time goes, on the first shape.
+	// CPU adds where weir's CPU time goes, on the first shape.
 	CPU bool
 }
 
@@ -71,10 +70,10 @@ type Size struct {
 	Bytes int64
 }
 
-// MB is the unit of sizes, as weir's flags have it.
+// MB is the unit of sizes, as in weir's flags.
 const MB = 1 << 20
 
-// sizeText writes a size for people.
+// sizeText formats a size.
 func sizeText(bytes int64) string {
 	if bytes >= 1000*MB {
 		return fmt.Sprintf("%.0f MB", float64(bytes)/MB)
@@ -82,11 +81,11 @@ func sizeText(bytes int64) string {
 	return fmt.Sprintf("%.3g MB", float64(bytes)/MB)
 }
 
-// Plans are the plans by name. size is that of the shop, the first shape; others
-// are parts of it.
+// Plans are the plans by name. size is that of the shop, the first shape; other shapes are
+// fractions of it.
 func Plans(size int64) map[string]Plan {
 	return map[string]Plan{
-		// To see that everything works: its figures say nothing.
+		// For trying that everything works: its figures mean nothing.
 		"smoke": {
 			Compress: []string{"shop"}, CompressBytes: MB / 4, Copy: MB, Buffers: true,
 			Methods:     []string{"lz4:1", "zstd:1", "gzip:1"},
@@ -111,8 +110,8 @@ func Plans(size int64) map[string]Plan {
 	}
 }
 
-// DefaultSize returns the size of the shop that a plan has unless told otherwise:
-// in full, that of the data that the targets are set for.
+// DefaultSize returns the default size of a plan's shop. For full, it is the size that the
+// targets are set for.
 func DefaultSize(plan string) int64 {
 	switch plan {
 	case "smoke":
@@ -123,7 +122,7 @@ func DefaultSize(plan string) int64 {
 	return 64 * MB
 }
 
-// jobs is how many things are done side by side in all that does not compare it.
+// jobs is the number of parallel jobs wherever it is not compared.
 func (p Plan) jobs() int {
 	if len(p.Jobs) == 1 {
 		return p.Jobs[0]
@@ -131,22 +130,20 @@ func (p Plan) jobs() int {
 	return runtime.NumCPU()
 }
 
-// knobs are what the command line sets otherwise than a plan. What is empty is the
-// plan's.
+// knobs are settings of the command line that override a plan's. Empty ones do not.
 type knobs struct {
 	jobs, workers    []int
 	blocks, profiles []string
 	storage          []string
 }
 
-// The limits of what pgzip takes as a block.
+// The block sizes that pgzip accepts.
 const (
 	minBlock = 32 << 10
 	maxBlock = 64 << 20
 )
 
-// with returns the plan with other numbers where they are given. Its error names the
-// flag.
+// with returns the plan with the given overrides. Its error names the flag.
 func (p Plan) with(k knobs) (Plan, error) {
 	for _, list := range []struct {
 		flag    string

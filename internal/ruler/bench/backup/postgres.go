@@ -17,16 +17,16 @@ import (
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
 )
 
-// postgresServer is a PostgreSQL server, of our own or not.
+// postgresServer is a PostgreSQL server, private or not.
 type postgresServer struct {
 	dsn    string
-	lab    *lab.Postgres // nil when it is not ours
+	lab    *lab.Postgres // nil if it is not private
 	admin  *pgx.Conn
 	server measure.Server
 }
 
-// postgresSettings keep the server's own background work out of the rounds. All
-// else is as it comes, with the log that a load needs.
+// postgresSettings keep the server's background work out of the rounds. Everything else is at
+// its default, with a log large enough for a load.
 var postgresSettings = map[string]string{
 	"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "maintenance_work_mem": "256MB",
 }
@@ -75,9 +75,9 @@ func (s *postgresServer) pid() int {
 func (s *postgresServer) place(database string) place {
 	p, password, err := withoutPassword(s.dsn, database)
 	if err != nil {
-		return place{dsn: s.dsn, database: database} // Options.validate has seen to it
+		return place{dsn: s.dsn, database: database} // Options.validate has checked it
 	}
-	// libpq's variables say all that a DSN can, such as TLS.
+	// libpq's variables can express everything in a DSN, such as TLS.
 	if p.env, err = pg.Environment(s.dsn, database); err != nil {
 		p.env = nil
 	}
@@ -94,7 +94,7 @@ func (s *postgresServer) exec(ctx context.Context, sql string) error {
 	return nil
 }
 
-// first is the beginning of a statement, for errors.
+// first is the start of a statement, for errors.
 func first(sql string) string {
 	if len(sql) > 60 {
 		return sql[:60] + " …"
@@ -153,8 +153,8 @@ func (s *postgresServer) load(ctx context.Context, database string, tables []*ba
 
 func (s *postgresServer) settle(ctx context.Context) error { return s.exec(ctx, "CHECKPOINT") }
 
-// sums adds up a hash of each row's text: the server's own work, so that a tool's
-// mistake in reading rows cannot hide in the comparison.
+// sums adds up a hash of each row's text. The server computes it, so that a tool's mistake in
+// reading rows cannot hide in the comparison.
 func (s *postgresServer) sums(ctx context.Context, database string) (_ sums, err error) {
 	out := sums{tables: make(map[string]string)}
 	c, err := s.connect(ctx, database)
@@ -201,8 +201,8 @@ func (s *postgresServer) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ways lists every version of pg_dump that is found and new enough for the
-// server, each with its own pg_restore, and weir.
+// ways lists every installed version of pg_dump that is new enough for the server, each with
+// its own pg_restore, and weir.
 func (s *postgresServer) ways(ctx context.Context, o *Options, jobs int) (ways []way, missing []string) {
 	dirs := o.Tools
 	own, err := filepath.Glob("/usr/lib/postgresql/*/bin")
@@ -239,9 +239,8 @@ func (s *postgresServer) ways(ctx context.Context, o *Options, jobs int) (ways [
 	return append(ways, mine...), missing
 }
 
-// pgDumpWays are one version of pg_dump at its settings. The first is what people
-// get who ask for jobs and nothing else. Restores are the affair of the version
-// that is the server's own.
+// pgDumpWays are the ways of one version of pg_dump. The first one only sets jobs. Only the
+// server's own version also restores.
 func pgDumpWays(p program, jobs int, slow, own bool) []way {
 	restoreName := fmt.Sprintf("pg_restore %d", p.major)
 	j := "-j" + strconv.Itoa(jobs)
@@ -284,7 +283,7 @@ func pgDumpWays(p program, jobs int, slow, own bool) []way {
 	return out
 }
 
-// plainZstd is what many people's scripts do.
+// plainZstd is a common way in scripts.
 func plainZstd(p program, zstd string) way {
 	return way{
 		name: fmt.Sprintf("pg_dump %d | zstd", p.major),

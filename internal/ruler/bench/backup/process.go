@@ -16,20 +16,20 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// pipeline is one or more programs, each reading what the one before writes.
+// pipeline is one or more programs, each reading the output of the one before.
 type pipeline struct {
 	stages [][]string
-	env    []string          // beside this process's own
-	stdin  string            // file that the first one reads; "" for nothing
-	stdout string            // file that the last one writes; "" for nowhere
-	said   *bytes.Buffer     // what the last one writes; nil for stdout
-	looked func(bytes int64) // told what each look at its memory finds; nil: nobody is
+	env    []string          // in addition to this process's
+	stdin  string            // file that the first program reads; "" for none
+	stdout string            // file that the last program writes; "" for none
+	said   *bytes.Buffer     // output of the last program; nil for stdout
+	looked func(bytes int64) // called with each sample of its memory; may be nil
 }
 
 // command is a pipeline of one program.
 func command(argv ...string) pipeline { return pipeline{stages: [][]string{argv}} }
 
-// String is the command line for people, with file names and not their folders.
+// String is the command line for readers, with base names of files.
 func (p pipeline) String() string {
 	var parts []string
 	for _, argv := range p.stages {
@@ -44,24 +44,24 @@ func (p pipeline) String() string {
 	return strings.Join(parts, " | ")
 }
 
-// usage is what a pipeline took.
+// usage is what a pipeline used.
 type usage struct {
 	seconds float64
-	process measure.Usage // processor time of all programs and their children
-	peak    int64         // bytes that they held together, at most
+	process measure.Usage // CPU time of all programs and their children
+	peak    int64         // largest memory that they used together, in bytes
 }
 
-// How often memory is looked at: the programs alone, which is cheap, and now and
-// then with their children, for which all processes of the machine are listed.
+// How often memory is sampled: the programs alone, which is cheap, and less often with their
+// children, for which all processes of the machine are listed.
 const (
 	lookEvery = 20 * time.Millisecond
 	treeEvery = 10
 )
 
-// stderrKept is how much of what a program says is kept for an error.
+// stderrKept is how much of a program's standard error is kept for an error.
 const stderrKept = 4 << 10
 
-// run runs a pipeline to its end. Ending ctx interrupts all of its programs.
+// run runs a pipeline to its end. If ctx ends, it interrupts all programs.
 func run(ctx context.Context, p pipeline) (u usage, err error) {
 	cmds := make([]*exec.Cmd, len(p.stages))
 	said := make([]bytes.Buffer, len(p.stages))
@@ -99,7 +99,7 @@ func run(ctx context.Context, p pipeline) (u usage, err error) {
 	if p.said != nil {
 		cmds[len(cmds)-1].Stdout = p.said
 	}
-	var ends []*os.File // of pipes, which the programs have for themselves once started
+	var ends []*os.File // of pipes; once started, the programs have their own copies
 	for i := range len(cmds) - 1 {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -142,7 +142,7 @@ func run(ctx context.Context, p pipeline) (u usage, err error) {
 	return u, err
 }
 
-// failure is how a program ended, with its last words.
+// failure is the error of a program, with the end of its output.
 func failure(ctx context.Context, c *exec.Cmd, err error, said []byte) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -151,11 +151,10 @@ func failure(ctx context.Context, c *exec.Cmd, err error, said []byte) error {
 	return fmt.Errorf("%s: %w: %s", filepath.Base(c.Path), err, strings.ReplaceAll(words, "\n", "; "))
 }
 
-// watchMemory looks at the memory of processes and their children until stop is
-// called, which returns the most that they held together. The kernel's own high
-// mark of a program that has ended is of no use: it begins with the memory of
-// this process, which made it. Programs that take less than lookEvery are seen
-// once, right after their start.
+// watchMemory samples the memory of processes and their children until stop is called, which
+// returns the largest sum. The kernel's high-water mark of an ended program is useless: it
+// starts at the memory of this process, which forked it. Programs that run for less than
+// lookEvery are sampled once, right after their start.
 func watchMemory(pids []int, looked func(bytes int64)) (stop func() int64) {
 	look := func(children bool) int64 {
 		bytes := memoryOf(pids, children)
@@ -164,7 +163,7 @@ func watchMemory(pids []int, looked func(bytes int64)) (stop func() int64) {
 		}
 		return bytes
 	}
-	most := look(true) // at once, and not when another goroutine gets round to it
+	most := look(true) // now, not when another goroutine is scheduled
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -186,8 +185,8 @@ func watchMemory(pids []int, looked func(bytes int64)) (stop func() int64) {
 	}
 }
 
-// memoryOf is the memory of processes at this moment, and with children that of
-// all below them. Those that have ended count as 0.
+// memoryOf is the current memory of processes, and with children also of all processes below
+// them. Ended processes count as 0.
 func memoryOf(pids []int, children bool) int64 {
 	var sum int64
 	for _, pid := range pids {
@@ -202,8 +201,8 @@ func memoryOf(pids []int, children bool) int64 {
 	return sum
 }
 
-// flushFiles flushes all files below a directory. It costs next to nothing of
-// those that their writer has flushed.
+// flushFiles flushes all files below a directory. That costs almost nothing if their writer has
+// flushed them.
 func flushFiles(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// profile runs weir's backup and restore once more, in this process, to see where
-// its processor time goes.
+// profile runs weir's backup and restore once more, in this process, to see where the CPU time
+// goes.
 func (r *rig) profile(ctx context.Context, src *source) error {
 	if r.o.Verb == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Report lays the outcome out: targets first, then each experiment.
+// Report makes a report of the outcome: targets first, then each experiment.
 func (o *Outcome) Report() *report.Doc {
 	d := &report.Doc{
 		Title: "weir backup beside other tools on " + o.server(),
@@ -43,7 +43,7 @@ func (o *Outcome) Brief() *report.Doc {
 	return d
 }
 
-// server is what the server called itself, with its version.
+// server is the server's own name and version.
 func (o *Outcome) server() string {
 	for _, r := range o.Results {
 		if len(r.Env.Servers) > 0 {
@@ -53,7 +53,7 @@ func (o *Outcome) server() string {
 	return o.Engine.Title()
 }
 
-// section lays one experiment out.
+// section is the section of one experiment.
 func section(r *bench.Result) report.Section {
 	s := report.Section{
 		Title:  r.Experiment.Title,
@@ -84,7 +84,7 @@ type column struct {
 	cell func(r *bench.Result, c *bench.Case) string
 }
 
-// columns lists all that a case may have. Those that no case has are left out.
+// columns lists all possible columns. Those that no case has are left out.
 func columns() []column {
 	metric := func(key, name string) column {
 		m, _ := bench.MetricByKey(key)
@@ -130,16 +130,16 @@ func columns() []column {
 	}
 }
 
-// caseTable is the table of an experiment. The fastest case is strong.
+// caseTable is the table of an experiment. The fastest case is emphasised.
 func caseTable(r *bench.Result) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}}}
 	var shown []column
 	for _, col := range columns() {
 		if aboutMemory(r) && strings.HasSuffix(col.head.Name, " against") {
-			continue // who moves less is sooner done
+			continue // moving less data ends sooner
 		}
 		if micro(r) && (col.head.Name == "CPU, client" || col.head.Name == "time") {
-			continue // of many moves, and the same as the wall time of one
+			continue // with many moves; for a single one it equals the wall time
 		}
 		for _, c := range r.Cases {
 			if col.cell(r, c) != "" {
@@ -167,16 +167,16 @@ func caseTable(r *bench.Result) report.Table {
 	return t
 }
 
-// aboutMemory reports whether an experiment is of one tool at several sizes.
+// aboutMemory reports whether an experiment runs one tool at several sizes.
 func aboutMemory(r *bench.Result) bool { return strings.HasPrefix(r.Experiment.Name, "memory-") }
 
-// micro reports whether an experiment was of this process alone.
+// micro reports whether an experiment runs within this process.
 func micro(r *bench.Result) bool {
 	_, whole := r.Experiment.Factors["engine"]
 	return !whole
 }
 
-// commandTable says what was run, of experiments with whole programs.
+// commandTable lists the commands of experiments with whole programs.
 func commandTable(r *bench.Result) []report.Table {
 	t := report.Table{Title: "What was run", Columns: []report.Column{{Name: "case"}, {Name: "command"}}}
 	for _, c := range r.Cases {
@@ -223,7 +223,7 @@ func charts(r *bench.Result) []report.Chart {
 	return append(out, trade)
 }
 
-// memoryChart shows what each case held at its peak.
+// memoryChart shows the peak memory of each case.
 func memoryChart(r *bench.Result) report.Chart {
 	c := report.Chart{Title: "Peak memory", Kind: report.Bars, YLabel: "MB", Tabled: true, Series: []report.Series{{Name: "peak"}}}
 	for _, k := range r.Cases {
@@ -234,7 +234,7 @@ func memoryChart(r *bench.Result) report.Chart {
 	return c
 }
 
-// ratioText writes a ratio with its interval.
+// ratioText formats a ratio with its interval.
 func ratioText(i bench.Interval) string {
 	if i.N < 2 || i.Hi > 1e6 {
 		return fmt.Sprintf("%.2fx", i.Median)

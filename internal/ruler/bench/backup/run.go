@@ -17,38 +17,39 @@ import (
 // Options is how the benchmark is run.
 type Options struct {
 	suite.Options
-	// Engine is what is backed up. Default: PostgreSQL.
+	// Engine is the database system to back up. Default: PostgreSQL.
 	Engine suite.Engine
-	// DSN is a URL of a server to use. Databases called weir_bench_source and
-	// weir_bench_copy are made there and dropped. Default: a server of our own.
+	// DSN is a URL of a server to use. Databases called weir_bench_source and weir_bench_copy
+	// are created there and dropped. Default: a private server.
 	DSN string
-	// BinDir holds the programs of a server of our own. Default: the installed one.
+	// BinDir holds the programs of a private server. Default: the installed ones.
 	BinDir string
 	Plan   Plan
-	// Seed is that of the rows. Default: 1.
+	// Seed is the seed of the rows. Default: 1.
 	Seed uint64
 	// Binary is the weir program. Required.
 	Binary string
-	// Tools are directories to look for other programs in, before all others.
+	// Tools are directories to search for other programs first.
 	Tools []string
-	// Sides are patterns of names, as path.Match has them: backups and restores side by side
-	// are by ways that fit one of them. Default: by all.
+	// Sides are patterns of names, as in path.Match: only ways that match one of them are
+	// compared. Default: all.
 	Sides []string
-	// Floor adds a program that only copies rows to backups side by side. PostgreSQL only.
+	// Floor adds a program that only copies rows to the comparisons of backups. PostgreSQL
+	// only.
 	Floor bool
-	// Verb runs a command line of weir in this process, so that it can be
-	// profiled. Nil: nothing is.
+	// Verb runs a command line of weir in this process, so that it can be profiled. Nil: no
+	// profiles.
 	Verb func(ctx context.Context, args []string) error
 }
 
-// withDefaults fills in what is left open.
+// withDefaults fills in defaults.
 func (o Options) withDefaults() Options {
 	o.Engine = cmp.Or(o.Engine, suite.PostgreSQL)
 	o.Seed = cmp.Or(o.Seed, 1)
 	return o
 }
 
-// validate names the flag that is wrong.
+// validate returns an error that names the flag.
 func (o *Options) validate() error {
 	switch {
 	case !slices.Contains(Engines(), o.Engine):
@@ -80,10 +81,10 @@ type Outcome struct {
 	Profiles []string `json:"profiles,omitempty"`
 }
 
-// ProfileFiles are shown behind the report.
+// ProfileFiles are shown at the end of the report.
 func (o *Outcome) ProfileFiles() []string { return o.Profiles }
 
-// The databases that the scenario makes.
+// The databases that the scenario creates.
 const (
 	sourceDatabase = "weir_bench_source"
 	copyDatabase   = "weir_bench_copy"
@@ -94,16 +95,16 @@ type rig struct {
 	*suite.Runner
 	o      Options
 	out    *Outcome
-	engine engine // nil while none is needed
-	ways   []way  // of the engine, those that can do what they are for
+	engine engine // nil while not needed
+	ways   []way  // of the engine, those that work
 	src    *source
 	env    measure.Environment
 	jobs   int
-	bucket *bucket // nil while none is needed
+	bucket *bucket // nil while not needed
 }
 
-// Run runs the steps of the plan. With an error, what was measured until then is
-// in the outcome, and --resume goes on from there.
+// Run runs the steps of the plan. With an error, the outcome has what was measured until then,
+// and --resume continues from there.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -130,7 +131,7 @@ func newRig(o Options) (*rig, error) {
 	return r, nil
 }
 
-// Steps are those of a plan, in order.
+// Steps are the steps of a plan, in order.
 func Steps(o Options) []suite.Step { return (&rig{o: o}).steps() }
 
 func (r *rig) steps() []suite.Step {
@@ -206,7 +207,7 @@ func (r *rig) steps() []suite.Step {
 	return out
 }
 
-// whole is a step that needs the server with a source database on it.
+// whole is a step that needs the server with a source database.
 func (r *rig) whole(size Size, step func(context.Context, *source) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := r.open(ctx); err != nil {
@@ -242,7 +243,7 @@ func (r *rig) open(ctx context.Context) (err error) {
 	return err
 }
 
-// close drops what was made and ends the server.
+// close drops the databases and stops the server.
 func (r *rig) close(ctx context.Context) error {
 	if r.engine == nil {
 		return nil
@@ -257,5 +258,5 @@ func (r *rig) close(ctx context.Context) error {
 	return errors.Join(append(errs, r.engine.close(ctx), os.RemoveAll(r.archives()))...)
 }
 
-// archives is where archives lie while they are needed.
+// archives is the directory for archives.
 func (r *rig) archives() string { return filepath.Join(r.o.Out, "archives") }

@@ -19,7 +19,7 @@ const (
 func storages() []string { return []string{storageDir, storageS3} }
 
 // bucket is a bucket of an S3 server on this machine, whose objects are files below a
-// directory: so they can be counted and flushed as those of an archive in a directory.
+// directory, so that they can be counted and flushed like those of an archive in a directory.
 type bucket struct {
 	server *lab.S3
 	name   string
@@ -27,7 +27,7 @@ type bucket struct {
 	env    []string
 }
 
-// startBucket starts an S3 server of our own.
+// startBucket starts a private S3 server.
 func startBucket(ctx context.Context) (*bucket, error) {
 	s, err := lab.StartS3(ctx, lab.BrokerConfig{})
 	if err != nil {
@@ -39,16 +39,17 @@ func startBucket(ctx context.Context) (*bucket, error) {
 	}, nil
 }
 
-// weirWay is weir with its archive in the bucket. The address and the account are in
-// the environment: not in arguments, and the same way in a run that is resumed.
+// weirWay is weir with its archive in the bucket. The address and the account are in the
+// environment, so that they are not in arguments and the arguments of a resumed run are the
+// same.
 func (b *bucket) weirWay(binary, name string, backup, restore []string) way {
 	w := weirAt(binary, name, backup, restore, b.env, func(dir string) string { return "s3://" + b.name + "/" + filepath.Base(dir) })
 	w.root = b.root
 	return w
 }
 
-// storageWays are weir with its archives in the places that the plan compares. Without
-// a program for the S3 server there are none, and the outcome says so.
+// storageWays are weir with its archives in the places that the plan compares. Without a
+// program for the S3 server there are none, and the outcome says so.
 func (r *rig) storageWays(ctx context.Context) ([]way, error) {
 	flags := []string{"--jobs=" + strconv.Itoa(r.jobs)}
 	var out []way

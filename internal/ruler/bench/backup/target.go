@@ -6,8 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// goals are the targets of the design, and of the reference report. Cases are
-// those that [bench.Result.Match] finds.
+// goals are the targets of the design, and of the reference report. Cases are patterns of
+// [bench.Result.Match].
 func goals() []suite.Goal {
 	return []suite.Goal{
 		suite.AtLeast("dump-shop", "pg_dump 15, gzip", "weir", "rate", 5, "backup of a shop, against pg_dump 15 at its defaults"),
@@ -21,10 +21,10 @@ func goals() []suite.Goal {
 	}
 }
 
-// mostMemory is what weir may hold at any size, in MB.
+// mostMemory is the largest memory that weir may use at any size, in MB.
 const mostMemory = 256
 
-// Targets judges what the run can decide, and leaves out the rest.
+// Targets judges the goals that the run can decide, and leaves out the others.
 func (o *Outcome) Targets() []suite.Target {
 	var out []suite.Target
 	for _, g := range goals() {
@@ -32,8 +32,8 @@ func (o *Outcome) Targets() []suite.Target {
 		if r == nil {
 			continue
 		}
-		// The targets are set for the size of the plan full; at a small one it is the
-		// start of a program that counts.
+		// The targets are set for the size of the plan full; with little data, the start of a
+		// program dominates.
 		if n, err := strconv.ParseInt(r.Experiment.Factors["bytes"], 10, 64); err == nil {
 			g.Claim += ", " + sizeText(n)
 		}

@@ -18,14 +18,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// file is how a run lies in its directory.
+// file describes the files of a run.
 var file = &suite.File{Name: "backup.json", Scenario: "backup"}
 
-// Save writes the outcome beside its results, and the report in every format. It
-// returns the path of the HTML page.
+// Save writes the outcome next to its results, and the report in every format. It returns the
+// path of the HTML page.
 func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
 
-// Bench is weir bench backup. weir makes the whole program, to profile verbs of.
+// Bench is weir bench backup. weir returns the root command, whose verbs are profiled.
 func Bench(weir func() *cobra.Command) suite.Bench {
 	return suite.Bench{Verb: newCommand(&flags{weir: weir}), File: file, New: func() suite.Run { return &Outcome{} }}
 }
@@ -107,7 +107,7 @@ measured.`,
 	return cmd
 }
 
-// peak is the memory that was held in a round.
+// peak formats the peak memory of a round.
 func peak(s *bench.Sample) string {
 	if s.Transfer == nil || s.Transfer.PeakBytes == 0 {
 		return ""
@@ -115,7 +115,7 @@ func peak(s *bench.Sample) string {
 	return "  peak " + cli.ByteText(s.Transfer.PeakBytes)
 }
 
-// options makes the flags agree.
+// options checks the flags against each other.
 func (c *flags) options(changed func(string) bool) (o Options, err error) {
 	if o.Plan, err = c.plan(); err != nil {
 		return o, err
@@ -149,7 +149,7 @@ func (c *flags) options(changed func(string) bool) (o Options, err error) {
 	return o, nil
 }
 
-// plan is the one that was asked for, at its size.
+// plan is the requested plan, at its size.
 func (c *flags) plan() (Plan, error) {
 	size := DefaultSize(c.Plan)
 	if c.size != "" {

@@ -13,36 +13,36 @@ import (
 	"strings"
 )
 
-// way is a tool at some settings: how it makes an archive in an empty directory,
-// checks it, and restores it into an empty database.
+// way is a tool at some settings: how it makes an archive in an empty directory, checks it, and
+// restores it into an empty database.
 type way struct {
 	name string
 	dump func(db place, dir string) pipeline
-	// check reads the whole archive back. Nil: the tool has nothing for that.
+	// check reads the whole archive back. Nil: the tool cannot.
 	check func(dir string) pipeline
-	// restore is nil for ways that are measured as dumps only.
+	// restore is nil for ways that are only measured as dumps.
 	restore func(db place, dir string) pipeline
-	// restoreName is the name in restores. Default: name.
+	// restoreName is the name in experiments on restores. Default: name.
 	restoreName string
 	// only names the experiment that the way is for. Default: both.
 	only string
-	// root is the directory below which archives are files, where that is another's: a
-	// server keeps them. Default: that of the run.
+	// root is the directory below which archives are files, if a server stores them. Default:
+	// the run's directory.
 	root string
-	// optional ways are left out, with a word, when the tool turns out to be
-	// unable, as when it was built without a compression.
+	// optional ways are left out, with a note, if the tool cannot run them, for example because
+	// it was built without a compression.
 	optional bool
-	// tells says that the program prints JSON about its inside.
+	// tells is set if the program reports in JSON about itself.
 	tells bool
 }
 
-// place is where a database is, for programs. Passwords are in env alone: the
-// arguments of a process are for all to see.
+// place is the address of a database, for programs. Passwords are only in env: all users can
+// see the arguments of a process.
 type place struct {
 	dsn                        string // URL, without a password
 	database, host, port, user string
 	env                        []string
-	secret                     bool // env holds a password
+	secret                     bool // env contains a password
 }
 
 // The two kinds of experiments with whole programs.
@@ -69,8 +69,8 @@ func inspect(ctx context.Context, path string) (program, bool) {
 	return parseVersion(path, string(out))
 }
 
-// parseVersion finds the version in what a program says of itself. MariaDB's
-// programs name a protocol version first, and then the one that counts.
+// parseVersion finds the version in a program's output. MariaDB's programs print a protocol
+// version before the one that counts.
 func parseVersion(path, said string) (program, bool) {
 	if _, rest, ok := strings.Cut(said, "Distrib "); ok {
 		said = rest
@@ -88,8 +88,8 @@ func parseVersion(path, said string) (program, bool) {
 	return program{path, v, major}, err == nil
 }
 
-// find lists the programs of a name in directories and the PATH, one for each
-// version, the oldest first.
+// find lists the programs of a name in directories and the PATH, one for each version, the
+// oldest first.
 func find(ctx context.Context, dirs []string, name string) []program {
 	var paths []string
 	for _, dir := range dirs {
@@ -109,11 +109,11 @@ func find(ctx context.Context, dirs []string, name string) []program {
 	return out
 }
 
-// beside returns a program that lies in the same directory.
+// beside returns a program in the same directory.
 func (p program) beside(name string) string { return filepath.Join(filepath.Dir(p.path), name) }
 
-// installed returns the path of a program that may be in one of the directories
-// or in the PATH, "" if it is not.
+// installed returns the path of a program in one of the directories or in the PATH, "" if there
+// is none.
 func installed(dirs []string, name string) string {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
@@ -128,13 +128,13 @@ func installed(dirs []string, name string) string {
 	return path
 }
 
-// weirWay is weir at some settings, as a process of its own.
+// weirWay is weir at some settings, as a separate process.
 func weirWay(binary, name string, backup, restore []string) way {
 	return weirAt(binary, name, backup, restore, nil, func(dir string) string { return dir })
 }
 
-// weirAt is weir with its archive at the location of a directory. env is what weir
-// needs to get there.
+// weirAt is weir with its archive at the location for a directory. env is the environment that
+// this needs.
 func weirAt(binary, name string, backup, restore, env []string, location func(dir string) string) way {
 	with := func(own []string) []string { return append(slices.Clone(own), env...) }
 	return way{
@@ -153,8 +153,8 @@ func weirAt(binary, name string, backup, restore, env []string, location func(di
 	}
 }
 
-// weirWays are weir's sides. analyze is the flag that leaves statistics to the
-// server, as other tools do; "" where nobody makes any.
+// weirWays are weir's sides. noAnalyze is the flag that leaves statistics to the server, as
+// other tools do; "" for an engine without them.
 func weirWays(binary string, jobs int, plan Plan, noAnalyze string) []way {
 	j := "--jobs=" + strconv.Itoa(jobs)
 	restore := []string{j}
@@ -183,7 +183,7 @@ func weirWays(binary string, jobs int, plan Plan, noAnalyze string) []way {
 	return out
 }
 
-// profileWays are weir at each of its profiles.
+// profileWays are weir with each of its profiles.
 func profileWays(binary string, names []string) []way {
 	var out []way
 	for _, n := range names {
@@ -192,7 +192,7 @@ func profileWays(binary string, names []string) []way {
 	return out
 }
 
-// jobsWays are weir with so many jobs.
+// jobsWays are weir with each number of jobs.
 func jobsWays(binary string, jobs []int) []way {
 	var out []way
 	for _, n := range jobs {
@@ -206,9 +206,8 @@ func jobsWays(binary string, jobs []int) []way {
 	return out
 }
 
-// adaptiveWays are weir with a fixed number of jobs, and with one that follows what
-// there is to gain, from one job on. Tables are split, so that there is something to
-// choose from.
+// adaptiveWays are weir with a fixed number of jobs, and with an adaptive one that starts at
+// one job. Tables are split, so that there are enough jobs.
 func adaptiveWays(binary string, jobs int) []way {
 	fixed := "--jobs=" + strconv.Itoa(jobs)
 	follow := []string{"--jobs=1", "--max-jobs=" + strconv.Itoa(4*jobs)}
@@ -219,8 +218,8 @@ func adaptiveWays(binary string, jobs int) []way {
 	}
 }
 
-// settingWays are restores of weir's one archive with other settings of the sessions,
-// all that there are or the few that differ most.
+// settingWays are restores of one archive of weir with other settings of the sessions: all of
+// them, or the few that differ most.
 func settingWays(binary string, jobs int, all bool) []way {
 	j := "--jobs=" + strconv.Itoa(jobs)
 	of := func(name string, flags ...string) way {
@@ -243,7 +242,7 @@ func settingWays(binary string, jobs int, all bool) []way {
 	return out
 }
 
-// describe is the command of a way for people, without the server's address.
+// describe is the command of a way for readers, without the server's address.
 func (w way) describe(kind string) string {
 	db, dir := place{dsn: "DSN", database: "DB", host: "HOST", port: "PORT", user: "USER"}, "DIR"
 	if kind == restores {
@@ -260,8 +259,9 @@ func (w way) named(kind string) string {
 	return w.name
 }
 
-// fitting returns the ways whose name, or that of their restores, fits one of the patterns,
-// and all of them without patterns. What fits by its one name takes part under it alone.
+// fitting returns the ways whose name, or whose name in restores, matches one of the patterns,
+// or all ways without patterns. A way of which only one name matches only takes part under that
+// name.
 func fitting(ways []way, patterns []string) []way {
 	if len(patterns) == 0 {
 		return ways
@@ -269,7 +269,7 @@ func fitting(ways []way, patterns []string) []way {
 	fits := func(name string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool {
 			ok, err := path.Match(p, name)
-			return ok && err == nil // Options.validate has seen to it
+			return ok && err == nil // Options.validate has checked it
 		})
 	}
 	var out []way
@@ -299,7 +299,7 @@ func of(ways []way, kind string) []way {
 	return out
 }
 
-// archiveDir is where a way's archive lies below a directory.
+// archiveDir is the directory of a way's archive below a directory.
 func archiveDir(dir, name string) string {
 	return filepath.Join(dir, strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' {

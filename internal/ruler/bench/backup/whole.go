@@ -18,15 +18,15 @@ import (
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
 )
 
-// source is a database that is filled, and what it holds.
+// source is a filled database and its content.
 type source struct {
 	size  Size
 	plain int64 // bytes of its rows as text
 	sums  sums
 }
 
-// able leaves out the optional ways that cannot do what they are for, by trying
-// them on a database without tables.
+// able leaves out the optional ways that do not work, by trying them on a database without
+// tables.
 func (r *rig) able(ctx context.Context, ways []way) ([]way, error) {
 	var out []way
 	for _, w := range ways {
@@ -51,11 +51,11 @@ func (r *rig) able(ctx context.Context, ways []way) ([]way, error) {
 	return out, nil
 }
 
-// dirOf is where a way's archive lies as files.
+// dirOf is the directory with the files of a way's archive.
 func (r *rig) dirOf(w way) string { return archiveDir(cmp.Or(w.root, r.archives()), w.name) }
 
-// intoEmpty gives f an empty directory for an archive of a way, or none where a server
-// makes it. When f fails, it is removed.
+// intoEmpty gives f an empty directory for an archive of a way, or no directory if a server
+// makes it. If f fails, the directory is removed.
 func (r *rig) intoEmpty(w way, f func(dir string) error) error {
 	dir := r.dirOf(w)
 	if err := os.RemoveAll(dir); err != nil {
@@ -72,7 +72,7 @@ func (r *rig) intoEmpty(w way, f func(dir string) error) error {
 	return nil
 }
 
-// source returns the source database of a size, which is made unless it is there.
+// source returns the source database of a size, and creates it if needed.
 func (r *rig) source(ctx context.Context, size Size) (*source, error) {
 	if r.src != nil && r.src.size == size {
 		return r.src, nil
@@ -82,7 +82,7 @@ func (r *rig) source(ctx context.Context, size Size) (*source, error) {
 	return r.src, err
 }
 
-// fill makes the source database.
+// fill creates the source database.
 func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 	shape, err := backupdata.ByName(size.Shape)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 	if src.sums, err = r.engine.sums(ctx, sourceDatabase); err != nil {
 		return nil, err
 	}
-	// Archives of another source are of no use any more.
+	// Archives of another source are useless now.
 	if err := os.RemoveAll(r.archives()); err != nil {
 		return nil, fmt.Errorf("remove archives: %w", err)
 	}
@@ -118,7 +118,7 @@ func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 // compared says what experiments with a prefix compare.
 var compared = map[string]string{"profiles-": "by weir's profiles", "jobs-": "by weir's jobs", "storage-": "into a directory and an S3 server of this machine", "adaptive-": "with a number of jobs that follows what there is to gain", "settings-": "by settings of its sessions"}
 
-// sideBySide backs a source up by all ways, or restores what they made.
+// sideBySide backs up a source by all ways, or restores their archives.
 func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, ways []way) error {
 	e := r.experiment(prefix+kind, src)
 	verb := map[string]string{dumps: "Backup", restores: "Restore"}[kind]
@@ -127,7 +127,7 @@ func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, 
 		e.Title += ", " + by
 	}
 	if prefix == "settings-" && !r.o.Plan.Slow {
-		e.Rounds = min(e.Rounds, 2) // many sides, and restores take longest
+		e.Rounds = min(e.Rounds, 2) // there are many sides, and restores take longest
 	}
 	for _, w := range of(ways, kind) {
 		e.Sides = append(e.Sides, bench.Side{
@@ -147,7 +147,7 @@ func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, 
 	return err
 }
 
-// experiment is what all with whole programs have in common.
+// experiment is the common part of the experiments with whole programs.
 func (r *rig) experiment(kind string, src *source) bench.Experiment {
 	return bench.Experiment{Description: bench.Description{
 		Name:   kind + "-" + src.size.Shape,
@@ -159,8 +159,8 @@ func (r *rig) experiment(kind string, src *source) bench.Experiment {
 	}}
 }
 
-// dump is a round of a backup. The archive is read back by the tool's own check
-// and stays until the next round of the same way.
+// dump is a round of a backup. The archive is read back by the tool's own check and stays until
+// the next round of the same way.
 func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err error) {
 	err = r.intoEmpty(w, func(dir string) error {
 		if err := r.engine.settle(ctx); err != nil {
@@ -169,8 +169,8 @@ func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err
 		if s, err = r.taken(ctx, w.dump(r.engine.place(sourceDatabase), dir), src, w.tells); err != nil {
 			return err
 		}
-		// Some tools flush what they write and some leave that to the system: all
-		// are timed until the archive is on the disk.
+		// Some tools flush what they write and some do not: all are timed until the archive is
+		// on disk.
 		began := time.Now()
 		if err := flushFiles(dir); err != nil {
 			return err
@@ -192,11 +192,11 @@ func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err
 	return s, err
 }
 
-// restore is a round of a restore, into a database that is made anew. What is
-// there afterwards is compared with the source.
+// restore is a round of a restore, into a new database, whose content is then compared with the
+// source.
 func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, err error) {
 	dir := r.dirOf(w)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // a resumed run
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // in a resumed run
 		if _, err := r.dump(ctx, w, src); err != nil {
 			return s, err
 		}
@@ -262,8 +262,8 @@ func (r *rig) taken(ctx context.Context, p pipeline, src *source, tells bool) (s
 func (r *rig) memory(ctx context.Context, src *source) error {
 	w := weirWay(r.o.Binary, "weir", []string{"--jobs=" + strconv.Itoa(r.jobs), "--compress=zstd:1"}, []string{"--jobs=" + strconv.Itoa(r.jobs)})
 	sizes := []int64{max(src.size.Bytes/10, 1), src.size.Bytes}
-	// One size after the other: to fill a database for each round would take longer
-	// than all rounds. Memory does not drift as speed does.
+	// One size after the other: filling a database for each round would take longer than all
+	// rounds, and memory does not drift as speed does.
 	e := r.experiment("memory", src)
 	e.Title = fmt.Sprintf("Peak memory of weir at %s and %s", sizeText(sizes[0]), sizeText(sizes[1]))
 	e.Rounds = min(r.o.Plan.Rounds, 3)

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// delayChart draws throughput over the fixed delays, and beside them that without.
+// delayChart draws throughput over the fixed delays, and without a delay.
 func delayChart(r *bench.Result) []report.Chart {
 	fixed, none := report.Series{Name: "fixed delay"}, report.Series{Name: "auto, no delay"}
 	most := 0.0
@@ -39,7 +39,7 @@ func point(c *bench.Case, metric string, x float64) report.Point {
 	return p
 }
 
-// sweepCharts draw throughput and latencies over a factor whose levels are numbers.
+// sweepCharts draw throughput and latencies over a numeric factor.
 func sweepCharts(factor, label string) func(*bench.Result) []report.Chart {
 	return func(r *bench.Result) []report.Chart {
 		rate := report.Chart{Title: r.Experiment.Title + ": throughput", Kind: report.Lines, XLabel: label, YLabel: "operations per second", Series: []report.Series{{Name: "throughput"}}}
@@ -90,15 +90,14 @@ func bars(title, label string, metrics ...string) func(*bench.Result) []report.C
 	}
 }
 
-// overResults draws a metric of every case over a factor of the experiments: a
-// line for each case.
+// overResults draws a metric over a factor of the experiments, with a line for each case.
 func overResults(results []*bench.Result, title, xLabel, yLabel, metric, factor string, logX bool) []report.Chart {
 	ch := report.Chart{Title: title, Kind: report.Lines, XLabel: xLabel, YLabel: yLabel, LogX: logX, LogY: true, Series: bench.LinesOver(results, metric, factor)}
 	return ch.When(len(ch.Series) > 0 && len(ch.Series[0].Points) > 1)
 }
 
-// cellChart draws, for each distance and number of clients, what is reached
-// without a delay of what the best fixed one reaches.
+// cellChart draws, for each distance and number of clients, the rate without a delay as a share
+// of that with the best fixed one.
 func cellChart(results []*bench.Result) []report.Chart {
 	ch := report.Chart{
 		Title: "Throughput without a delay, in percent of that with the best fixed one", Kind: report.Heat,
@@ -130,7 +129,7 @@ func cellChart(results []*bench.Result) []report.Chart {
 	return ch.When(len(cells) > 1)
 }
 
-// gridChart shows throughput over operations under way and delays.
+// gridChart shows throughput over operations in flight and delays.
 func gridChart(r *bench.Result) []report.Chart {
 	ch := report.Chart{
 		Title: "Throughput by operations under way and delay", Kind: report.Heat, XLabel: "delay in microseconds", SeriesLabel: "operations under way in each session",

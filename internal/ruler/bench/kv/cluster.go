@@ -23,7 +23,7 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// System is a store that is measured.
+// System is a store to measure.
 type System string
 
 // The systems.
@@ -32,21 +32,21 @@ const (
 	SystemEtcd System = "etcd"
 )
 
-// Client is the protocol by which weir is driven.
+// Client is the protocol through which weir is driven.
 type Client string
 
 // The clients.
 const (
 	Native Client = "native" // weir's own Go client
-	Redis  Client = "redis"  // the Redis protocol, one connection for each session
+	Redis  Client = "redis"  // the Redis protocol, one connection per session
 )
 
-// Path is when the native client tries the fast path, where the preset has it.
+// Path is when the native client tries the fast path, if the preset has it.
 type Path string
 
 // The paths.
 const (
-	PathAuto Path = "auto" // where it has proved quicker
+	PathAuto Path = "auto" // if it has proved faster
 	PathFast Path = "fast" // always
 	PathLog  Path = "log"  // never
 )
@@ -59,13 +59,13 @@ func Paths() []Path { return []Path{PathAuto, PathFast, PathLog} }
 // Clients lists them.
 func Clients() []Client { return []Client{Native, Redis} }
 
-// Durabilities of a cluster, as weir kv serve calls them.
+// Durabilities of a cluster, by their names in weir kv serve.
 const (
 	onDisk   = "disk"
 	inMemory = "memory"
 )
 
-// cluster is what is started. It can be compared by ==.
+// cluster is the configuration of a cluster. It is comparable with ==.
 type cluster struct {
 	system     System
 	replicas   int
@@ -73,10 +73,10 @@ type cluster struct {
 	durability string
 	delay      string // "auto" or a duration
 	rtt        time.Duration
-	procs      int // processors that each replica may use at once
+	procs      int // processors that each replica may use
 }
 
-// factors are those of a cluster.
+// factors are the factors of a cluster.
 func (c cluster) factors() map[string]string {
 	f := map[string]string{
 		"system": string(c.system), "replicas": strconv.Itoa(c.replicas), "durability": c.durability, "rtt": c.rtt.String(),
@@ -97,29 +97,30 @@ func delayLevel(delay string) string {
 	return strconv.FormatInt(d.Microseconds(), 10)
 }
 
-// store is a cluster that runs.
+// store is a running cluster.
 type store interface {
 	driver(s shape) kvload.Driver
 	usage() (measure.Usage, error) // of all replicas together
 	memory() ([]int64, error)      // of each
-	// counters are the store's own since it started; nil when it has none.
+	// counters are the store's own counters since its start; nil if it has none.
 	counters(ctx context.Context) (map[string]float64, error)
 	describe() measure.Server
 	stop(ctx context.Context) error
 }
 
-// delayed is a store whose writers to other replicas can be made to wait while it runs.
+// delayed is a store in which the delay of messages to other replicas can be changed while it
+// runs.
 type delayed interface {
 	setPeerDelay(ctx context.Context, d time.Duration) error
 }
 
-// profilable is a store of whose replicas CPU profiles can be taken.
+// profilable is a store that supports CPU profiles of its replicas.
 type profilable interface {
-	// profile returns those of all replicas together, over d.
+	// profile returns a profile of all replicas together, over d.
 	profile(ctx context.Context, d time.Duration) (*profile.Profile, error)
 }
 
-// processes is what all stores of several processes have in common.
+// processes is the common part of stores with several processes.
 type processes struct {
 	pids func() []int
 }
@@ -192,7 +193,7 @@ func (w *weirStore) describe() measure.Server {
 
 func (w *weirStore) stop(ctx context.Context) error { return w.lab.Stop(ctx) }
 
-// counters adds up what the replicas' metrics say.
+// counters adds up the counters in the replicas' metrics.
 func (w *weirStore) counters(ctx context.Context) (map[string]float64, error) {
 	sum := make(map[string]float64)
 	for _, addr := range w.lab.AdminAddrs() {
@@ -204,7 +205,7 @@ func (w *weirStore) counters(ctx context.Context) (map[string]float64, error) {
 	return sum, nil
 }
 
-// ask sends a request to the admin server of a replica, and hands its answer over.
+// ask sends a request to the admin server of a replica, and passes the answer to take.
 func ask(ctx context.Context, method, addr, path, body string, take func(io.Reader) error) (err error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, strings.NewReader(body))
 	if err != nil {
@@ -248,12 +249,12 @@ func (w *weirStore) profile(ctx context.Context, d time.Duration) (*profile.Prof
 	return profile.Merge(all)
 }
 
-// counterSuffixes are those of metrics that only grow, so that a difference of two
-// readings means something.
+// counterSuffixes are those of metrics that only grow, so that the difference of two readings
+// is meaningful.
 var counterSuffixes = []string{"_total", "_sum", "_count"}
 
-// addCounters adds the counters of weir and those of garbage collection in a page of
-// metrics, their labels put together.
+// addCounters adds the counters of weir and of garbage collection in a metrics page, summed
+// over their labels.
 func addCounters(sum map[string]float64, page io.Reader) error {
 	for lines := bufio.NewScanner(page); ; {
 		if !lines.Scan() {
@@ -276,8 +277,7 @@ func addCounters(sum map[string]float64, page io.Reader) error {
 	}
 }
 
-// since returns what has been counted between two readings, without what has not
-// moved.
+// since returns the differences of two readings that are not 0.
 func since(now, before map[string]float64) map[string]float64 {
 	out := maps.Clone(now)
 	for name, v := range before {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// findings are what the experiments on a key-value store say together. Each rule
-// says nothing when the figures that it needs were not measured.
+// findings are the conclusions from the experiments on a key-value store. Each rule returns
+// nothing if the figures that it needs were not measured.
 func findings(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	valid := validCases(results)
@@ -26,8 +26,7 @@ func findings(results []*bench.Result) []bench.Finding {
 	return append(out, kvChecked(results)...)
 }
 
-// validCases leaves out the cases with wrong answers: their figures are compared
-// with nothing.
+// validCases leaves out the cases with wrong answers: they are not compared with anything.
 func validCases(results []*bench.Result) []*bench.Result {
 	out := slices.Clone(results)
 	for i, r := range out {
@@ -40,8 +39,8 @@ func validCases(results []*bench.Result) []*bench.Result {
 	return out
 }
 
-// kvSpread states how far rounds of one and the same setting lie apart, which is
-// what differences between settings have to be seen against.
+// kvSpread states how much the rounds of one setting differ, as a measure for differences
+// between settings.
 func kvSpread(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "validate") {
@@ -75,8 +74,8 @@ func sum(xs []float64) float64 {
 	return t
 }
 
-// kvSame states what a delay of 0 and none differ by, which are one and the same:
-// a difference between them is the machine's.
+// kvSame states how a delay of 0 differs from no delay, which are the same: a difference
+// between them is due to the machine.
 func kvSame(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "delay") {
@@ -108,12 +107,11 @@ func kvSame(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kneeShare is the part of the highest rate from which more pendings or sessions buy
-// little.
+// kneeShare is the share of the highest rate from which more pendings or sessions gain little.
 const kneeShare = 0.9
 
-// kvKnee names the fewest pendings or sessions that come close to the best rate,
-// and what the others cost in latency.
+// kvKnee names the fewest pendings or sessions that come close to the best rate, and what the
+// best rate costs in latency.
 func kvKnee(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, scenario := range []string{"pendings", "threads"} {
@@ -142,8 +140,7 @@ func kvKnee(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kvLength reports whether a longer run is as fast as a short one, and what it does to
-// memory.
+// kvLength says whether a longer run is as fast as a short one, and how memory grows.
 func kvLength(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "length") {
@@ -169,8 +166,8 @@ func kvLength(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kvPresets names the fastest protocol on one machine, those that cannot be told
-// from it, and the one with the shortest strong writes.
+// kvPresets names the fastest protocol on one machine, those that cannot be told from it, and
+// the one with the shortest strong writes.
 func kvPresets(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "presets") {
@@ -195,8 +192,8 @@ func kvPresets(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kvDistance says from which round trip on the fast path makes strong writes
-// shorter, and by how much at the largest one.
+// kvDistance says from which round trip the fast path makes strong writes faster, and by how
+// much at the largest one.
 func kvDistance(results []*bench.Result) []bench.Finding {
 	type pair struct {
 		rtt         float64
@@ -242,13 +239,13 @@ func kvDistance(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// milliseconds reads a duration.
+// milliseconds parses a duration.
 func milliseconds(text string) (float64, error) {
 	d, err := time.ParseDuration(text)
 	return float64(d) / 1e6, err
 }
 
-// kvConflicts says what operations cost that meet at one key.
+// kvConflicts says what conflicts on one key cost.
 func kvConflicts(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "conflicts") {
@@ -281,7 +278,7 @@ func kvConflicts(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kvPeers sets weir beside another store at each number of clients.
+// kvPeers compares weir with another store at each number of clients.
 func kvPeers(results []*bench.Result) []bench.Finding {
 	f := bench.Finding{ID: "kv-peers", Severity: bench.Info}
 	var parts []string
@@ -309,7 +306,7 @@ func kvPeers(results []*bench.Result) []bench.Finding {
 	return []bench.Finding{f}
 }
 
-// cellShare is what self-clocked rounds must reach of the best fixed delay.
+// cellShare is the share of the best fixed delay's rate that self-clocked rounds must reach.
 const cellShare = 0.97
 
 // kvCells counts the cells in which no delay is as good as the best fixed one.
@@ -346,7 +343,7 @@ func kvCells(results []*bench.Result) []bench.Finding {
 	return []bench.Finding{f}
 }
 
-// kvDurability says what the disk costs one client.
+// kvDurability says what the disk costs a single client.
 func kvDurability(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "single") {
@@ -354,7 +351,7 @@ func kvDurability(results []*bench.Result) []bench.Finding {
 		for _, c := range r.Cases {
 			switch system := c.Factors["system"]; {
 			case system != "" && system != "weir":
-			case c.Factors["durability"] == "disk" && disk == nil: // the one that is driven as the others are comes first
+			case c.Factors["durability"] == "disk" && disk == nil: // the case with the usual client comes first
 				disk = c
 			case c.Factors["durability"] == "memory":
 				memory = c
@@ -374,8 +371,8 @@ func kvDurability(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kvChecked says how many answers were held against what their session had
-// written, and which reads found nothing.
+// kvChecked says how many answers were compared with what their session had written, and which
+// reads found nothing.
 func kvChecked(results []*bench.Result) []bench.Finding {
 	var checked, wrong, missed, reads int64
 	for _, r := range results {

@@ -15,10 +15,9 @@ import (
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
 )
 
-// SystemFloor is the least that a durable store needs here: a table in memory behind
-// one thread, whose writes are answered when a log is on the disk; with three replicas,
-// when one other process has flushed them, too. It elects nobody, recovers nothing and
-// checks nothing.
+// SystemFloor is the lower bound for a durable store: a table in memory behind one thread,
+// whose writes are answered when they are in a log on disk, or, with three replicas, when one
+// other process has flushed them, too. It has no elections, no recovery and no checks.
 const SystemFloor System = "floor"
 
 // The sides of the floor, by the number of logs.
@@ -33,12 +32,12 @@ const (
 	appendVerb = "append"
 )
 
-// floorCluster is the floor with so many logs.
+// floorCluster is the floor with that many logs.
 func (r *run) floorCluster(logs int) cluster {
 	return cluster{system: SystemFloor, replicas: logs, durability: onDisk, procs: r.o.Procs}
 }
 
-// floors are the sides of the floor at a load, if they are asked for.
+// floors are the sides of the floor for a load, if requested.
 func (r *run) floors(s shape) []side {
 	if !r.o.Floor {
 		return nil
@@ -49,7 +48,7 @@ func (r *run) floors(s shape) []side {
 	}
 }
 
-// floorStore is a floor that runs.
+// floorStore is a running floor.
 type floorStore struct {
 	processes
 	all  []*floor.Process
@@ -57,7 +56,7 @@ type floorStore struct {
 	dir  string
 }
 
-// startFloor starts the followers, then the store that connects to them. Logs lie in a
+// startFloor starts the followers, then the store, which connects to them. Logs are in a
 // directory below dir.
 func startFloor(ctx context.Context, binary, dir string, c cluster) (_ store, err error) {
 	f := &floorStore{}
@@ -76,8 +75,8 @@ func startFloor(ctx context.Context, binary, dir string, c cluster) (_ store, er
 			err = errors.Join(err, f.stop(ctx))
 		}
 	}()
-	// start starts a process. The store ends when its input does, a follower when the
-	// store has gone.
+	// start starts a process. The store exits when its input ends, a follower when the store
+	// has gone.
 	start := func(args ...string) (addr string, err error) {
 		p, err := floor.Start(ctx, binary, append([]string{"bench", "kv"}, args...)...)
 		if err != nil {
@@ -110,7 +109,7 @@ func (f *floorStore) describe() measure.Server {
 
 func (f *floorStore) stop(context.Context) error {
 	for _, p := range f.all {
-		_ = p.Stop() // a follower may have ended with the store
+		_ = p.Stop() // a follower may have exited with the store
 	}
 	f.all = nil
 	return os.RemoveAll(f.dir)

@@ -17,8 +17,8 @@ import (
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
 )
 
-// floorLog is a log of a fixed size that is written over and over, past the page
-// cache, in whole blocks that the file has.
+// floorLog is a log of a fixed size that is overwritten repeatedly with direct writes of whole,
+// allocated blocks.
 type floorLog struct {
 	fd int
 	at int64
@@ -27,7 +27,7 @@ type floorLog struct {
 const (
 	logBytes   = 32 << 20
 	logBlock   = 4096
-	groupBytes = 1 << 20 // the most of one write
+	groupBytes = 1 << 20 // largest write
 )
 
 func openFloorLog(name string) (*floorLog, error) {
@@ -49,8 +49,7 @@ func openFloorLog(name string) (*floorLog, error) {
 	return &floorLog{fd: fd}, nil
 }
 
-// flush writes the first n bytes of buf, which is aligned, and returns when they are
-// on the disk.
+// flush writes the first n bytes of buf, which is aligned, and returns when they are on disk.
 func (l *floorLog) flush(buf []byte, n int) error {
 	n = (n + logBlock - 1) &^ (logBlock - 1)
 	if l.at+int64(n) > logBytes {
@@ -69,7 +68,7 @@ func (l *floorLog) flush(buf []byte, n int) error {
 	}
 }
 
-// alignedBytes are memory that a direct write takes.
+// alignedBytes returns memory with the alignment that direct writes need.
 func alignedBytes() ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, groupBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -78,8 +77,8 @@ func alignedBytes() ([]byte, error) {
 	return b, nil
 }
 
-// appendLog is a follower: it takes groups from one leader, each behind its length in
-// four bytes, and answers each with a byte when it is on the disk.
+// appendLog is a follower: it receives groups from one leader, each with a four-byte length,
+// and answers each with a byte when it is on disk.
 func appendLog(name string, out io.Writer) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
@@ -114,12 +113,12 @@ func appendLog(name string, out io.Writer) error {
 		if !floor.Write(leader, []byte{1}) {
 			return nil
 		}
-		have = copy(buf, buf[size:have]) // of the next group, which does not wait for both followers
+		have = copy(buf, buf[size:have]) // the start of the next group: the leader does not wait for both followers
 	}
 }
 
-// table is the store: one thread that waits, reads and writes, and a second one that
-// flushes its log meanwhile.
+// table is the store: one thread that waits, reads and writes, and a second one that flushes
+// the log in the meantime.
 type table struct {
 	log       *floorLog
 	loop      *floor.Loop
@@ -127,17 +126,17 @@ type table struct {
 	followers map[int32]int // how many groups each has flushed
 	data      map[string][]byte
 
-	// gathering takes writes while flushing, if it holds any, is on its way.
+	// gathering collects writes while flushing, if not empty, is being flushed.
 	gathering, flushing group
 	groups              int  // sent to the followers
-	flushed             bool // our own log has the last of them
+	flushed             bool // our own log has flushed the last of them
 	wake, done          int  // eventfds: to the flusher, and from it
 	failed              chan error
 	dirty               []*tableClient
 }
 
-// group is writes that are flushed at once, as the followers get them: behind their
-// length in four bytes.
+// group is a group of writes that are flushed together, in the form in which followers get
+// them: after a four-byte length.
 type group struct {
 	buf  []byte
 	n    int
@@ -153,7 +152,7 @@ type tableClient struct {
 
 // serveTable serves until standard input ends.
 func serveTable(name string, followers []string, out io.Writer) (err error) {
-	runtime.GOMAXPROCS(2) // the flusher's thread blocks in its calls, and so does this one
+	runtime.GOMAXPROCS(2) // both threads block in system calls
 	t := &table{clients: map[int32]*tableClient{}, followers: map[int32]int{}, data: map[string][]byte{}, failed: make(chan error, 1)}
 	if t.loop, err = floor.NewLoop(); err != nil {
 		return err
@@ -203,7 +202,7 @@ func (t *table) follow(addr string) error {
 	return t.loop.Watch(fd)
 }
 
-// flusher flushes the group that flushing is each time that it is woken.
+// flusher flushes the group flushing each time it is woken.
 func (t *table) flusher() error {
 	var b [8]byte
 	for {
@@ -216,7 +215,7 @@ func (t *table) flusher() error {
 	}
 }
 
-// ready takes what there is to read.
+// ready handles readable data.
 func (t *table) ready(fd int) error {
 	var b [64]byte
 	if c := t.clients[int32(fd)]; c != nil {
@@ -235,8 +234,7 @@ func (t *table) ready(fd int) error {
 	return nil
 }
 
-// turn ends the group that is durable, begins the next, and sends what there is to
-// send.
+// turn ends the group that is durable, starts the next one, and sends pending output.
 func (t *table) turn() error {
 	select {
 	case err := <-t.failed:
@@ -267,7 +265,7 @@ func (t *table) turn() error {
 			floor.Write(t.wake, b[:])
 			return nil
 		}
-		// Nobody else has anything to do meanwhile.
+		// There is nothing else to do in the meantime.
 		if err := t.log.flush(g.buf, g.n); err != nil {
 			return err
 		}
@@ -275,7 +273,7 @@ func (t *table) turn() error {
 	}
 }
 
-// durable reports whether a majority of the logs has the group that is on its way.
+// durable reports whether a majority of the logs has flushed the group.
 func (t *table) durable() bool {
 	if len(t.flushing.from) == 0 || !t.flushed {
 		return false
@@ -287,7 +285,7 @@ func (t *table) durable() bool {
 	return most
 }
 
-// apply writes a group into the table and answers it.
+// apply applies a group to the table and answers it.
 func (t *table) apply() {
 	g := &t.flushing
 	at := 4
@@ -321,7 +319,7 @@ func (t *table) answer(c *tableClient, slot, value []byte, found bool) {
 
 func (t *table) send() {
 	for _, c := range t.dirty {
-		floor.Write(c.fd, c.out) // of one that has gone, epoll tells
+		floor.Write(c.fd, c.out) // epoll reports clients that have gone
 		c.out = c.out[:0]
 	}
 	t.dirty = t.dirty[:0]
@@ -332,7 +330,7 @@ func (t *table) accept(fd int) error {
 	return t.loop.Watch(fd)
 }
 
-// serve takes what a client has sent. What would not fit the group waits in its
+// serve handles a client's requests. Data that would not fit into the group stays in the
 // socket.
 func (t *table) serve(c *tableClient) {
 	if t.gathering.n+len(c.in) > groupBytes {
@@ -342,7 +340,7 @@ func (t *table) serve(c *tableClient) {
 	if n == 0 {
 		delete(t.clients, int32(c.fd))
 		_ = unix.Close(c.fd)
-		c.fd = -1 // so that what of it is on its way is answered into nothing
+		c.fd = -1 // so that answers to its pending writes are dropped
 		return
 	}
 	c.have += n

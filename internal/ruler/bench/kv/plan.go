@@ -13,23 +13,23 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// The groups of experiments, in the order in which they are run.
+// The groups of experiments, in the order in which they run.
 const (
-	Delay     = "delay"     // fixed delays of batches and none, at the load of report 2
+	Delay     = "delay"     // fixed delays of batches and none, under the load of report 2
 	Validate  = "validate"  // the best of them again, round by round
-	Tunings   = "tunings"   // the settings that report 2 recommends, and its steps towards them
-	Grid      = "grid"      // operations under way in each session x delays of batches
-	Writer    = "writer"    // delays of the writers between replicas, changed while they run
+	Tunings   = "tunings"   // the settings that report 2 recommends, and its steps to them
+	Grid      = "grid"      // operations in flight per session x delays of batches
+	Writer    = "writer"    // delays of messages between replicas, changed while they run
 	CPU       = "cpu"       // where the CPU time of replicas goes
-	Pendings  = "pendings"  // operations under way in each session
+	Pendings  = "pendings"  // operations in flight per session
 	Threads   = "threads"   // sessions
-	Conflicts = "conflicts" // operations that meet at one key, and skew
+	Conflicts = "conflicts" // operations on a single key, and skew
 	Length    = "length"    // ten times as many operations
-	Presets   = "presets"   // the five protocols side by side
+	Presets   = "presets"   // the five protocols compared
 	WAN       = "wan"       // the same at a distance, with 3 and 5 replicas
-	Etcd      = "etcd"      // etcd at the same load
-	Cells     = "cells"     // no delay against fixed ones by distance, clients and durability
-	Single    = "single"    // one client with one operation
+	Etcd      = "etcd"      // etcd under the same load
+	Cells     = "cells"     // no delay and fixed ones by distance, clients and durability
+	Single    = "single"    // one client with one operation in flight
 )
 
 // groups lists them.
@@ -37,56 +37,55 @@ func groups() []string {
 	return []string{Delay, Validate, Tunings, Grid, Writer, CPU, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
 }
 
-// Plan says how much is run.
+// Plan says how much to run.
 type Plan struct {
-	// Rounds are those of each experiment but the sweep of delays (SweepRounds)
-	// and the validation (ValidationRounds).
+	// Rounds is the number of rounds of each experiment except the sweep of delays
+	// (SweepRounds) and the validation (ValidationRounds).
 	Rounds, SweepRounds, ValidationRounds int
 	// Warmup and Duration are those of a round.
 	Warmup, Duration time.Duration
-	// Keys is the number of keys, all of which are there before a round.
+	// Keys is the number of keys, which all exist before a round.
 	Keys int
-	// Delays are swept, in microseconds; none is always among them.
+	// Delays to sweep, in microseconds; no delay is always included.
 	Delays []int
-	// GridPendings and GridDelays (microseconds) are those of Grid, PeerDelays
-	// (microseconds, beside none) those of Writer.
+	// GridPendings and GridDelays (microseconds) are the levels of Grid, PeerDelays
+	// (microseconds, and none) those of Writer.
 	GridPendings, GridDelays, PeerDelays []int
-	// Profile is how long a round of CPU lasts at least.
+	// Profile is the shortest length of a round of CPU.
 	Profile time.Duration
-	// Pendings and Threads are swept, and the percentages Conflicts and exponents
-	// Skews.
+	// Pendings and Threads are levels to sweep, and so are the percentages Conflicts and the
+	// exponents Skews.
 	Pendings, Threads []int
 	Conflicts, Skews  []float64
-	// ShortOps and LongOps are the operations of each session in the two runs of
-	// Length.
+	// ShortOps and LongOps are the operations per session in the two runs of Length.
 	ShortOps, LongOps int64
-	// RTTs are the round trips between replicas of WAN, Sizes its clusters.
+	// RTTs are the round trips between replicas of WAN, Sizes its cluster sizes.
 	RTTs  []time.Duration
 	Sizes []int
-	// Clients are those of Etcd.
+	// Clients are the numbers of clients of Etcd.
 	Clients []int
-	// CellRTTs, CellClients, CellDelays (microseconds) and CellMemory are those of
-	// Cells; with CellMemory each cell is measured without a disk, too.
+	// CellRTTs, CellClients and CellDelays (microseconds) are the levels of Cells; with
+	// CellMemory each cell is measured without a disk, too.
 	CellRTTs    []time.Duration
 	CellClients []int
 	CellDelays  []int
 	CellMemory  bool
-	// Hasty leaves the calibrations of the disk out, which take longer than the
-	// rounds of a smoke run.
+	// Hasty leaves out the calibrations of the disk, which take longer than the rounds of a
+	// smoke run.
 	Hasty bool
 }
 
-// The load of reference report 2: two clients of two threads with 15 operations
-// each, half of them weak, a tenth writes, values of 100 bytes.
+// The load of reference report 2: two clients of two threads with 15 operations each, half of
+// them weak, a tenth writes, values of 100 bytes.
 const (
 	reportStreams  = 4
 	reportPendings = 15
 	reportWeak     = 50
 	reportWrites   = 10
 	reportSkew     = 0.9
-	// reportWeakMs is its limit on the median of weak operations, in ms.
+	// reportWeakMs is the report's limit on the median of weak operations, in ms.
 	reportWeakMs = 2
-	// reportBest is the delay that it found best, in microseconds.
+	// reportBest is the best delay in the report, in microseconds.
 	reportBest = 150
 )
 
@@ -124,13 +123,12 @@ func Plans() map[string]Plan {
 	}
 }
 
-// tunings are the steps of report 2 from where it began to what it recommends for
-// throughput, and the two other settings that it names: operations under way in each
-// session, and the delay in microseconds.
+// tunings are the steps of report 2 from its starting point to its recommendation for
+// throughput, and the two other settings that it names: operations in flight per session, and
+// the delay in microseconds.
 var tunings = []struct{ pendings, delay int }{{10, 0}, {12, 50}, {15, 0}, {15, 150}}
 
-// knobs are what the command line sets otherwise than a plan. What is 0 or empty is
-// the plan's.
+// knobs are settings of the command line that override a plan's. Zero or empty ones do not.
 type knobs struct {
 	rounds, keys               int
 	duration                   time.Duration
@@ -139,9 +137,8 @@ type knobs struct {
 	ops                        []int64
 }
 
-// with returns the plan with other numbers where they are given. Two numbers of
-// operations are the short and the long run of Length, one is the short one, and the
-// long one ten times as long.
+// with returns the plan with the given overrides. Two numbers of operations are the short and
+// the long run of Length; a single one is the short run, and the long one is ten times as long.
 func (p Plan) with(k knobs) Plan {
 	if k.rounds > 0 {
 		p.Rounds, p.SweepRounds, p.ValidationRounds = k.rounds, k.rounds, k.rounds
@@ -161,10 +158,10 @@ func (p Plan) with(k knobs) Plan {
 	return p
 }
 
-// mostDelay is the longest delay that weir kv takes, in microseconds.
+// mostDelay is the longest delay that weir kv accepts, in microseconds.
 const mostDelay = 10_000
 
-// validate names the flag of the knob that makes no sense.
+// validate returns an error that names the flag.
 func (k knobs) validate() error {
 	if k.rounds < 0 || k.duration < 0 || k.keys < 0 {
 		return errors.New("--rounds, --duration and --keys must not be negative")
@@ -190,7 +187,7 @@ func (k knobs) validate() error {
 	return nil
 }
 
-// parseTarget reads a limit such as weak_p50<=2 or rate>=23000.
+// parseTarget parses a limit such as weak_p50<=2 or rate>=23000.
 func parseTarget(s string) (bench.Constraint, error) {
 	for _, op := range []string{"<=", ">="} {
 		key, number, ok := strings.Cut(s, op)
@@ -213,7 +210,7 @@ func parseTarget(s string) (bench.Constraint, error) {
 	return bench.Constraint{}, fmt.Errorf("%q: want a figure and its limit, such as weak_p50<=2 or rate>=23000", s)
 }
 
-// reportLimits are those of report 2 on the median of weak operations.
+// reportLimits are the limits of report 2 on the median of weak operations.
 func reportLimits() []bench.Constraint {
 	limit := float64(reportWeakMs)
 	return []bench.Constraint{{Metric: "weak_p50", Max: &limit}}

@@ -8,27 +8,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Reference holds published figures of another system, to be placed beside those of
-// a run. They were not measured in it, and every row that
-// shows one says so.
+// Reference holds published figures of another system, to be shown next to those of a run. They
+// were not measured in it, and every row that shows one says so.
 type Reference struct {
-	// System is what the figures are of, Source where they are from, and
-	// Durability what an acknowledgement stands for there.
+	// System is the system, Source where the figures were published, and Durability what an
+	// acknowledgement means there.
 	System     string `yaml:"system" json:"system"`
 	Source     string `yaml:"source" json:"source"`
 	Durability string `yaml:"durability" json:"durability"`
-	// Note is what a reader has to know of them.
+	// Note is what a reader should know about them.
 	Note    string            `yaml:"note" json:"note,omitempty"`
 	Figures []ReferenceFigure `yaml:"figures" json:"figures"`
 }
 
-// ReferenceFigure is one of them. What is 0 is not known.
+// ReferenceFigure is a published figure. Zero fields are unknown.
 type ReferenceFigure struct {
-	// Scenario and Case are where it belongs: a scenario of weir bench kv, and the
-	// case there that it is the counterpart of, such as "150 us".
+	// Scenario and Case name the counterpart: a scenario of weir bench kv, and the case in it,
+	// such as "150 us".
 	Scenario string `yaml:"scenario" json:"scenario"`
 	Case     string `yaml:"case" json:"case"`
-	// System overrides that of the file, for one with several.
+	// System overrides that of the file, for a file with several systems.
 	System    string  `yaml:"system" json:"system,omitempty"`
 	Rate      float64 `yaml:"rate" json:"rate,omitempty"` // ops/s
 	WeakP50   float64 `yaml:"weak_p50_ms" json:"weak_p50_ms,omitempty"`
@@ -36,7 +35,7 @@ type ReferenceFigure struct {
 	StrongP99 float64 `yaml:"strong_p99_ms" json:"strong_p99_ms,omitempty"`
 }
 
-// ReadReference reads one from YAML or JSON.
+// ReadReference parses a Reference from YAML or JSON.
 func ReadReference(r io.Reader) (*Reference, error) {
 	d := yaml.NewDecoder(r)
 	d.KnownFields(true)

@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Report lays the outcome out as a document: what the experiments say together,
-// the targets, a section for each group, then every experiment by itself.
+// Report makes a report of the outcome: the conclusions from all experiments, the targets, a
+// section for each group, then every experiment by itself.
 func (o *Outcome) Report() *report.Doc {
 	subtitle := "Each replica is a process of its own; the sides take turns; every read is checked; each row names its durability."
 	if n := o.Results[0].Experiment.Factors["procs"]; n != "" {
@@ -34,7 +34,7 @@ func (o *Outcome) Brief() *report.Doc {
 	return suite.Shorten(o.Report(), sections, o.LeftOut())
 }
 
-// referenceFindings set cases beside figures that somebody else has published.
+// referenceFindings compare cases with published figures.
 func (o *Outcome) referenceFindings() []report.Finding {
 	var out []report.Finding
 	for _, r := range o.Results {
@@ -56,7 +56,7 @@ func (o *Outcome) referenceFindings() []report.Finding {
 	return out
 }
 
-// sections are the targets and one for each group.
+// sections are the targets and one section for each group.
 func (o *Outcome) sections() []report.Section {
 	out := suite.TargetSection(o.Targets())
 	for i := range out {
@@ -101,10 +101,10 @@ func (o *Outcome) sections() []report.Section {
 	return out
 }
 
-// fill shows the results of a group.
+// fill adds the results of a group to a section.
 type fill func(*report.Section, []*bench.Result)
 
-// cases shows the cases of all results in a table of some columns, and charts of each.
+// cases shows the cases of all results in a table with the given columns, and charts of each.
 func cases(columns []string, charts ...func(*bench.Result) []report.Chart) fill {
 	return func(s *report.Section, results []*bench.Result) {
 		s.Tables = append(s.Tables, caseTable(results, columns))

@@ -24,7 +24,7 @@ type shape struct {
 	place             kvload.Place
 	client            Client
 	path              Path
-	count             int64 // operations of each stream; 0: by time
+	count             int64 // operations per stream; 0: by time
 }
 
 // reportShape is the load of reference report 2.
@@ -32,7 +32,7 @@ func (r *rig) reportShape() shape {
 	return shape{streams: reportStreams, pendings: reportPendings, weak: reportWeak, write: reportWrites, skew: reportSkew, client: r.o.Client, path: r.o.Path}
 }
 
-// strongShape is so many clients with one strong operation under way, half of them
+// strongShape is that many clients with one strong operation in flight each, half of them
 // writes.
 func (r *rig) strongShape(clients int) shape {
 	return shape{streams: clients, pendings: 1, write: 50, client: r.o.Client, path: r.o.Path}
@@ -50,16 +50,16 @@ func (s shape) factors() map[string]string {
 	return f
 }
 
-// side is one way of an experiment: a load on a cluster.
+// side is one side of an experiment: a load on a cluster.
 type side struct {
 	name    string
 	cluster cluster
 	shape   shape
-	// writer tells that the experiment compares delays of the writers to other
-	// replicas, in microseconds.
+	// writer is set if the experiment compares delays of messages to other replicas, in
+	// microseconds.
 	writer    bool
 	peerDelay int
-	// profiled has a CPU profile of the replicas taken while the round is measured.
+	// profiled takes a CPU profile of the replicas while the round is measured.
 	profiled bool
 }
 
@@ -73,13 +73,12 @@ func (s side) factors() map[string]string {
 		f["peer_delay"] = strconv.Itoa(s.peerDelay)
 	}
 	if s.cluster.system != Weir || s.shape.client != Native {
-		f["path"] = bench.NotApplicable // a replica's gateway decides for itself
+		f["path"] = bench.NotApplicable // a replica's gateway chooses the path
 	}
 	return f
 }
 
-// rig is what runs: at most one cluster at a time, so that none competes with the
-// one that is measured.
+// rig runs at most one cluster at a time, so that no other one competes with the measured one.
 type rig struct {
 	o      Options
 	now    store
@@ -87,8 +86,8 @@ type rig struct {
 	loaded bool
 }
 
-// get returns a cluster that is like c: a new one, or the one that runs if the
-// experiment uses the same for all its sides.
+// get returns a cluster like c: a new one or, if the experiment uses the same for all its
+// sides, the running one.
 func (r *rig) get(ctx context.Context, c cluster, shared bool) (store, error) {
 	if r.now != nil && r.of == c && shared {
 		return r.now, nil
@@ -104,7 +103,7 @@ func (r *rig) get(ctx context.Context, c cluster, shared bool) (store, error) {
 	return st, nil
 }
 
-// farewell is how long a cluster is asked to end.
+// farewell is how long a cluster may take to stop.
 const farewell = 20 * time.Second
 
 func (r *rig) stop() error {
@@ -187,9 +186,9 @@ func setPeerDelay(ctx context.Context, st store, d time.Duration) error {
 	return can.setPeerDelay(ctx, d)
 }
 
-// profile begins to take a CPU profile of the replicas once the warm-up is over. The
-// function that it returns waits for it. A profile that could not be taken is told in
-// the report, and hurts no round.
+// profile takes a CPU profile of the replicas, starting after the warm-up. It returns a
+// function that waits for it. If there is no profile, the report says so, and the round stays
+// valid.
 func (r *rig) profile(ctx context.Context, st store, s side, warmup, d time.Duration) func() error {
 	can, ok := st.(profilable)
 	if !ok {
@@ -219,9 +218,8 @@ func (r *rig) profile(ctx context.Context, st store, s side, warmup, d time.Dura
 	}
 }
 
-// enter puts what weir kv has counted where it is compared with other systems:
-// operations that share a round, and what a replica flushes and writes, the mean
-// of them all.
+// enter converts weir kv's counters to the figures that other systems have, too: operations per
+// consensus round, and flushes and writes per replica, averaged over all.
 func enter(s *bench.Sample, counted map[string]float64, ops int64) {
 	if rounds := counted["rounds_total"]; rounds > 0 {
 		s.Groups = &bench.Groups{Flushes: int64(rounds), Items: int64(counted["operations_total"])}
@@ -234,8 +232,8 @@ func enter(s *bench.Sample, counted map[string]float64, ops int64) {
 	}
 }
 
-// experiment makes one of sides: what they have in common are the factors of the
-// experiment, what they differ in those of each.
+// experiment makes an experiment of sides: factors that they share become those of the
+// experiment, the others those of each side.
 func (r *rig) experiment(group, name, title string, rounds int, sides ...side) bench.Experiment {
 	all := make([]map[string]string, len(sides))
 	for i, s := range sides {
@@ -268,12 +266,12 @@ func (r *run) do(ctx context.Context, e bench.Experiment) (*bench.Result, error)
 	env.Servers = slices.Clone(r.o.servers)
 	flushDir := r.o.Out
 	if r.o.Plan.Hasty || e.Factors["durability"] == inMemory {
-		flushDir = "" // nobody waits for the disk, or for us
+		flushDir = "" // neither the disk nor calibrations matter
 	}
 	return r.Measure(ctx, e, env, flushDir)
 }
 
-// measure is do where nobody asks for the result.
+// measure is do without the result.
 func (r *run) measure(ctx context.Context, e bench.Experiment) error {
 	_, err := r.do(ctx, e)
 	return err

@@ -19,37 +19,34 @@ type Options struct {
 	Plan Plan
 	// Binary is the weir program that the replicas run. Required.
 	Binary string
-	// Version is what the program calls itself. Default: "this program".
+	// Version is the program's version. Default: "this program".
 	Version string
-	// Preset is the protocol of all that does not compare protocols. Default:
-	// "raft-ht".
+	// Preset is the protocol wherever protocols are not compared. Default: "raft-ht".
 	Preset string
 	// Presets are the protocols of the sweep of delays, its validation and the tunings,
-	// each for itself. Default: Preset alone.
+	// separately for each. Default: only Preset.
 	Presets []string
 	// Limits must be kept by a case to be recommended. Default: those of report 2.
 	Limits []bench.Constraint
-	// Client is the protocol by which weir is driven. Default: Native.
+	// Client is the protocol through which weir is driven. Default: Native.
 	Client Client
 	// Path is when the native client tries the fast path. Default: PathAuto.
 	Path Path
-	// Procs is how many processors each replica may use at once, as GOMAXPROCS
-	// says. Default: SharedProcs.
+	// Procs is how many processors each replica may use, as GOMAXPROCS. Default: SharedProcs.
 	Procs int
-	// Etcd is the etcd program. Default: the one that is found; none if there is
-	// none.
+	// Etcd is the etcd program. Default: the installed one, if there is one.
 	Etcd string
-	// Floor adds the least that a durable store needs to the experiments of the
-	// presets, of etcd's load and of single operations.
+	// Floor adds the floor to the experiments on presets, under etcd's load, and on single
+	// operations.
 	Floor bool
-	// Reference holds figures of another system to be placed beside; may be nil.
+	// Reference holds figures of another system to show; may be nil.
 	Reference *Reference
 
 	// start starts a cluster. Default: real ones.
 	start func(context.Context, cluster) (store, error)
-	// servers are what takes part, for the environment.
+	// servers are the systems that take part, for the environment.
 	servers []measure.Server
-	// etcd reports whether there is one.
+	// etcd reports whether etcd was found.
 	etcd bool
 }
 
@@ -60,8 +57,8 @@ type Outcome struct {
 	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
 }
 
-// SharedProcs is the share of each of three replicas and the client in the
-// processors of this machine, at least one.
+// SharedProcs is the share of each of three replicas and the client of this machine's
+// processors, at least one.
 func SharedProcs() int { return max(1, runtime.NumCPU()/4) }
 
 // run is the state of one Run.
@@ -71,11 +68,10 @@ type run struct {
 	out *Outcome
 }
 
-// ProfileFiles are those whose flame graphs stand behind the report.
+// ProfileFiles are the profiles whose flame graphs are at the end of the report.
 func (o *Outcome) ProfileFiles() []string { return suite.ProfileFiles(o.Profiles) }
 
-// Run runs the steps of the plan. With an error it returns what was measured until
-// then.
+// Run runs the steps of the plan. With an error it returns what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	out := &Outcome{Reference: o.Reference}
 	r := &run{out: out}
@@ -93,10 +89,10 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	return out, r.Run(ctx, r.steps())
 }
 
-// prepare finds what is to be started.
+// prepare finds the programs to start.
 func (o *Options) prepare(ctx context.Context, r *run) error {
 	if o.start != nil {
-		return nil // by a test
+		return nil // set by a test
 	}
 	o.start = func(ctx context.Context, c cluster) (store, error) {
 		switch c.system {

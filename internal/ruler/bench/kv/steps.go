@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// usual is the cluster of all that does not compare clusters.
+// usual is the cluster wherever clusters are not compared.
 func (r *run) usual() cluster {
 	return cluster{system: Weir, replicas: 3, preset: r.o.Preset, durability: onDisk, delay: "auto", procs: r.o.Procs}
 }
@@ -36,7 +36,7 @@ func usName(us int) string { return strconv.Itoa(us) + " us" }
 // reportLoad describes the load of reference report 2 in titles.
 var reportLoad = fmt.Sprintf("%d sessions x %d, %d %% weak, %d %% writes", reportStreams, reportPendings, reportWeak, reportWrites)
 
-// Steps are those of a plan, in order.
+// Steps are the steps of a plan, in order.
 func Steps(o Options) []suite.Step { return (&run{rig: &rig{o: o}}).steps() }
 
 func (r *run) steps() []suite.Step {
@@ -92,7 +92,7 @@ func (r *run) steps() []suite.Step {
 	return out
 }
 
-// presetsAsked are the protocols of the experiments that report 2 has.
+// presetsAsked are the protocols of the experiments of report 2.
 func (r *run) presetsAsked() []string {
 	if len(r.o.Presets) > 0 {
 		return r.o.Presets
@@ -100,7 +100,7 @@ func (r *run) presetsAsked() []string {
 	return []string{r.o.Preset}
 }
 
-// titled is a title with the protocol, where there are several.
+// titled is a title, with the protocol if there are several.
 func (r *run) titled(title, preset string) string {
 	if len(r.o.Presets) > 1 {
 		return title + ", " + preset
@@ -108,7 +108,7 @@ func (r *run) titled(title, preset string) string {
 	return title
 }
 
-// limits are those that a case has to keep to be recommended.
+// limits are those that a case must keep to be recommended.
 func (r *run) limits() []bench.Constraint {
 	if len(r.o.Limits) > 0 {
 		return r.o.Limits
@@ -116,9 +116,9 @@ func (r *run) limits() []bench.Constraint {
 	return reportLimits()
 }
 
-// delay is the sweep of reference report 2. A delay of 0 is, in weir kv, the same
-// as none: what those two differ by is what the machine does by itself. best becomes
-// the fixed delay with the highest rate.
+// delay is the sweep of reference report 2. In weir kv a delay of 0 is the same as none: the
+// difference between the two is that of the machine. best is set to the fixed delay with the
+// highest rate.
 func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
 	c := r.usual().of(preset)
 	var sides []side
@@ -143,7 +143,7 @@ func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
 	return nil
 }
 
-// validate runs the best fixed delay again, as the report does, and none beside it.
+// validate runs the best fixed delay again, as the report does, and no delay with it.
 func (r *run) validate(ctx context.Context, name, preset string, best int) error {
 	c := r.usual().of(preset)
 	e := r.experiment(Validate, name, r.titled(fmt.Sprintf("Validation: %s and no delay, round by round", usName(best)), preset), r.o.Plan.ValidationRounds,
@@ -152,7 +152,7 @@ func (r *run) validate(ctx context.Context, name, preset string, best int) error
 	return r.measure(ctx, e)
 }
 
-// tunings runs the settings that the report names in turn.
+// tunings runs the report's settings in turn.
 func (r *run) tunings(ctx context.Context, name, preset string) error {
 	c := r.usual().of(preset)
 	var sides []side
@@ -166,7 +166,7 @@ func (r *run) tunings(ctx context.Context, name, preset string) error {
 	return r.measure(ctx, e)
 }
 
-// grid sets every number of operations under way against every delay.
+// grid runs every number of operations in flight with every delay.
 func (r *run) grid(ctx context.Context) error {
 	var sides []side
 	for _, n := range r.o.Plan.GridPendings {
@@ -181,8 +181,8 @@ func (r *run) grid(ctx context.Context) error {
 	return r.measure(ctx, e)
 }
 
-// writers sweeps the delay at the writers between replicas, which is changed while one
-// and the same cluster runs.
+// writers sweeps the delay of messages between replicas, which is changed while the same
+// cluster runs.
 func (r *run) writers(ctx context.Context) error {
 	var sides []side
 	for _, us := range append([]int{0}, r.o.Plan.PeerDelays...) {
@@ -194,8 +194,8 @@ func (r *run) writers(ctx context.Context) error {
 	return r.measure(ctx, e)
 }
 
-// cpu looks where the CPU time of the replicas goes, without a delay and with that of
-// the report, while a round is measured.
+// cpu profiles the replicas, without a delay and with that of the report, while a round is
+// measured.
 func (r *run) cpu(ctx context.Context) error {
 	var sides []side
 	for _, us := range []int{0, reportBest} {
@@ -216,7 +216,7 @@ func (r *run) cpu(ctx context.Context) error {
 	return err
 }
 
-// pendings sweeps the operations under way in each session.
+// pendings sweeps the operations in flight per session.
 func (r *run) pendings(ctx context.Context) error {
 	var sides []side
 	for _, n := range r.o.Plan.Pendings {
@@ -249,12 +249,12 @@ func sessions(n int) string {
 	return strconv.Itoa(n) + " sessions"
 }
 
-// conflicting are the presets whose behaviour under conflicts is looked at: one
-// with the fast path and one without.
+// conflicting are the presets whose behaviour under conflicts is measured: one with the fast
+// path and one without.
 var conflicting = []string{"raft-ht", "curp-ht"}
 
-// conflicts sweeps the operations that meet at one key. Half of the operations are
-// writes: reads alone do not conflict.
+// conflicts sweeps the share of operations on one key. Half of the operations are writes: reads
+// alone do not conflict.
 func (r *run) conflicts(ctx context.Context, preset string) error {
 	c := r.usual().of(preset)
 	var sides []side
@@ -278,8 +278,7 @@ func (r *run) skew(ctx context.Context, preset string) error {
 	return r.measure(ctx, r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, sides...))
 }
 
-// length compares a run with one of ten times as many operations, each on a
-// cluster that has just started.
+// length compares a run with one of ten times as many operations, each on a new cluster.
 func (r *run) length(ctx context.Context) error {
 	var sides []side
 	for _, n := range []int64{r.o.Plan.ShortOps, r.o.Plan.LongOps} {
@@ -291,7 +290,7 @@ func (r *run) length(ctx context.Context) error {
 	return r.measure(ctx, e)
 }
 
-// presetNames are the protocols, the plain one first: it is the baseline.
+// presetNames are the protocols. The plain one comes first: it is the baseline.
 var presetNames = []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"}
 
 // presets compares the protocols on one machine.
@@ -304,9 +303,9 @@ func (r *run) presets(ctx context.Context) error {
 	return r.measure(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
 }
 
-// wan compares the protocols at a distance. Each replica has a session beside it,
-// as where clients are served by the nearest one. Keys are drawn alike, so that
-// operations hardly conflict: what conflicts cost is a scenario of its own.
+// wan compares the protocols at a distance. Each replica has a session close to it, as when
+// clients are served by the nearest one. Keys are uniform, so that operations hardly conflict:
+// another scenario measures conflicts.
 func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration) error {
 	var sides []side
 	for _, p := range presetNames {
@@ -320,8 +319,8 @@ func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration)
 	return r.measure(ctx, r.experiment(WAN, name, title, r.o.Plan.Rounds, sides...))
 }
 
-// besideEtcd compares weir with etcd: strong operations alone, half of them
-// writes, one under way in each client.
+// besideEtcd compares weir with etcd: only strong operations, half of them writes, one in
+// flight per client.
 func (r *run) besideEtcd(ctx context.Context, n int) error {
 	if !r.o.etcd {
 		return nil
@@ -343,7 +342,7 @@ func clients(n int) string {
 	return strconv.Itoa(n) + " clients"
 }
 
-// cell sets no delay against fixed ones where a delay might pay.
+// cell compares no delay with fixed ones where a delay might pay.
 func (r *run) cell(ctx context.Context, name, durability string, rtt time.Duration, n int) error {
 	c := r.usual()
 	c.durability, c.rtt = durability, rtt
@@ -358,7 +357,7 @@ func (r *run) cell(ctx context.Context, name, durability string, rtt time.Durati
 	return r.measure(ctx, e)
 }
 
-// single measures one client with one operation under way.
+// single measures one client with one operation in flight.
 func (r *run) single(ctx context.Context, name string, write float64) error {
 	s := r.strongShape(1)
 	s.write = write

@@ -11,16 +11,15 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// columns of the tables of cases: metrics by their keys. classColumns tell reads
-// and writes apart.
+// Columns of the tables of cases: metrics by their keys. classColumns separate reads and
+// writes.
 var (
 	columns       = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "group", "cpu_server", "cpu_client", "rss_replica", "gc_pause", "errors"}
 	writerColumns = []string{"rate", "strong_p50", "weak_p50", "peer_messages_per_write", "messages_per_write", "writes_rate", "calls_rate", "fsync_rate", "group", "cpu_server", "errors"}
 	classColumns  = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "fast_share", "group", "cpu_server", "cpu_client", "errors"}
 )
 
-// caseTable lists the cases of results that have something in common, each with
-// its durability and what is to be said of it.
+// caseTable lists the cases of related results, each with its durability and its status.
 func caseTable(results []*bench.Result, columns []string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "durability"}, {Name: "in flight", Numeric: true}}}
 	var shown []bench.Metric
@@ -60,12 +59,12 @@ func hasMetric(r *bench.Result, m bench.Metric) bool {
 	})
 }
 
-// factor is that of a case, or of its experiment.
+// factor is a factor of a case or of its experiment.
 func factor(r *bench.Result, c *bench.Case, name string) string {
 	return cmp.Or(c.Factors[name], r.Experiment.Factors[name], "-")
 }
 
-// status is what a case must not be recommended for, or "valid".
+// status says why a case must not be recommended, or "valid".
 func status(r *bench.Result, c *bench.Case) report.Cell {
 	if c.Invalid() {
 		return report.Cell{Text: "WRONG ANSWERS", Strong: true}
@@ -79,9 +78,8 @@ func status(r *bench.Result, c *bench.Case) report.Cell {
 	return report.Cell{Text: "valid"}
 }
 
-// delayTable is the table of reference report 2: average throughput, weak and
-// strong median, status, and beside them the durability and how far the rounds lie
-// apart.
+// delayTable is the table of reference report 2: average throughput, weak and strong median,
+// status, and in addition the durability and how much the rounds differ.
 func delayTable(r *bench.Result, ref *Reference) report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("Averages of %d rounds", r.Experiment.Rounds),
@@ -115,7 +113,7 @@ func delayTable(r *bench.Result, ref *Reference) report.Table {
 	return t
 }
 
-// notMeasured labels figures that somebody else has published.
+// notMeasured labels published figures.
 const notMeasured = "not measured in this run"
 
 func bestByMean(r *bench.Result) *bench.Case {
@@ -128,8 +126,8 @@ func bestByMean(r *bench.Result) *bench.Case {
 	return best
 }
 
-// validationTable lists every round of a result with what they come to: average,
-// smallest, largest, range and variance.
+// validationTable lists every round of a result, and their average, minimum, maximum, range and
+// variance.
 func validationTable(r *bench.Result, ref *Reference) report.Table {
 	t := report.Table{
 		Title:   "Round by round",
@@ -194,8 +192,7 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 	return t
 }
 
-// referenceTable lists figures of another system for a group; none when there
-// are none.
+// referenceTable lists figures of another system for a group; nil if there are none.
 func referenceTable(ref *Reference, group string) []report.Table {
 	t := report.Table{
 		Columns: []report.Column{
@@ -223,7 +220,7 @@ func known(v float64) string {
 	return bench.Figure(v)
 }
 
-// median is the summary of a metric as text.
+// median formats the median of a metric.
 func median(c *bench.Case, key string) string {
 	if s, ok := c.Summary[key]; ok {
 		return bench.Figure(s.Median)
@@ -233,7 +230,7 @@ func median(c *bench.Case, key string) string {
 
 func mean(xs []float64) float64 { return sum(xs) / float64(len(xs)) }
 
-// variance is that of a sample, 0 for one alone.
+// variance is the sample variance, 0 for a single value.
 func variance(xs []float64) float64 {
 	if len(xs) < 2 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// The reference implementation of report 2 does 11.4 thousand operations a second
-// at its own load on a machine of two cores, in memory, and its own Raft 53.
+// The reference implementation of report 2 does 11.4 thousand operations per second under its
+// own load on a machine with two cores, in memory, and its own Raft 53.
 const (
 	referenceRate     = 11_400
 	referenceRaftRate = 53_000
@@ -36,8 +36,8 @@ func goals() []suite.Goal {
 	}
 }
 
-// Targets judges what the run can decide, and leaves out the rest: what was not
-// measured, and what has answered wrongly.
+// Targets judges the goals that the run can decide, and leaves out those that were not measured
+// and those with wrong answers.
 func (o *Outcome) Targets() []suite.Target {
 	all := goals()
 	for _, r := range o.Results {

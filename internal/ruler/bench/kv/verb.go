@@ -19,11 +19,11 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// file is how a run lies in its directory.
+// file describes the files of a run.
 var file = &suite.File{Name: "kv.json", Scenario: "kv", Schema: "weir.bench.kv/1", Group: "scenario", Factors: []string{"system", "durability"}}
 
-// Save writes the outcome beside its results, and the report in every format. It
-// returns the path of the HTML page.
+// Save writes the outcome next to its results, and the report in every format. It returns the
+// path of the HTML page.
 func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
 
 // Bench is weir bench kv.
@@ -119,7 +119,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.reference, "reference", "", "YAML `FILE` with figures of another system, to show beside weir's")
 }
 
-// options makes the flags agree.
+// options checks the flags against each other.
 func (c *command) options() (o Options, err error) {
 	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
 		return o, err

@@ -14,11 +14,11 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
-// profileAt is a CPU profile of a part: that of a role in a case.
+// profileAt identifies a CPU profile: the part, the case and the role.
 type profileAt struct{ Part, Case, Role string }
 
-// functionsOf lists the functions of each category of some profiles, those that tell
-// shares, and says why others do not. It is false when none was taken.
+// functionsOf lists the functions of each category of the profiles that have enough samples,
+// and says why others are left out. It returns false if no profile was taken.
 func (m *Measured) functionsOf(title string, at ...profileAt) (_ report.Section, any bool) {
 	s := report.Section{Title: title}
 	var told []suite.CPUProfile
@@ -41,8 +41,8 @@ func (m *Measured) functionsOf(title string, at ...profileAt) (_ report.Section,
 	return s, any
 }
 
-// flameOf draws a profile that lies in the directory of its part. A profile that is not
-// there is left out, one that cannot be read is told instead.
+// flameOf draws a profile in the directory of its part. It leaves out a profile that does not
+// exist, and reports one that cannot be read.
 func (m *Measured) flameOf(s *report.Section, title string, at profileAt) {
 	t := m.parts[at.Part]
 	if t == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// proxyBatch is report 000. Its clients were not the same at all windows (its rates
-// times its latencies are 100, 100, 998 and 4,899 under way), ours are.
+// proxyBatch is report 000. Its numbers of clients differ between the windows (rate times
+// latency is 100, 100, 998 and 4,899), ours do not.
 func proxyBatch() Document {
 	pg, my := At{Part: "000-postgres", Experiment: "inserts-100"}, At{Part: "000-mariadb", Experiment: "inserts-100"}
 	d := Document{
@@ -101,7 +101,7 @@ func hintTable(title string, at At, rows [][3]string) Table {
 	return t
 }
 
-// cpuTable sets the document's categories beside the exclusive ones of the proxy.
+// cpuTable compares the document's categories with the exclusive ones of the proxy.
 func cpuTable() Table {
 	t := Table{
 		Section: "CPU Profile Analysis", Title: "Top CPU Consumers (by category)",
@@ -141,7 +141,7 @@ func cpuTable() Table {
 	return t
 }
 
-// driverTable is the document's load itself: every hint by each driver.
+// driverTable is the document's own load: every hint with each driver.
 func driverTable() Table {
 	t := Table{
 		Section: "CPU Profile Analysis: Database Drivers", Title: "Throughput by hint, through database/sql",
@@ -165,7 +165,7 @@ func driverTable() Table {
 	return t
 }
 
-// driverColumns are the drivers that the document's load had, and pgx.
+// driverColumns are the drivers of the document's load, and pgx.
 var driverColumns = []struct {
 	name string
 	at   At
@@ -175,8 +175,8 @@ var driverColumns = []struct {
 	{"go-sql-driver", At{Part: "000-drivers-mariadb", Experiment: "drivers-go-sql-driver-100"}},
 }
 
-// proxyDetails are the functions of each category, flame graphs, the server's functions
-// and the heap over a long load.
+// proxyDetails are the functions of each category, flame graphs, the server's functions and the
+// heap under a long load.
 func proxyDetails(m *Measured) []report.Section {
 	var out []report.Section
 	proxies := []profileAt{{"000-postgres", "weir auto", bench.RoleProxy}, {"000-mariadb", "weir auto", bench.RoleProxy}}
@@ -251,11 +251,11 @@ func (m *Measured) cpuOf(part, side, role string) (*measure.CPUBreakdown, string
 	return nil, "no CPU profile was taken"
 }
 
-// leastSamples is how many samples of a profile its shares are told of: with as many,
-// a share of half is right within ten percentage points 19 times in 20.
+// leastSamples is how many samples a profile needs for its shares to be reported: with 100
+// samples, a share of one half is right within ten percentage points 19 times in 20.
 const leastSamples = 100
 
-// cpuShare reads the exclusive share of categories together, in percent.
+// cpuShare reads the exclusive share of several categories together, in percent.
 func cpuShare(part, side, role string, categories ...string) Measure {
 	return func(m *Measured) (Got, string) {
 		b, why := m.cpuOf(part, side, role)
@@ -274,8 +274,8 @@ func cpuShare(part, side, role string, categories ...string) Measure {
 	}
 }
 
-// largestCategory holds when a category has the largest exclusive share, by more than
-// the samples of the profile may be off.
+// largestCategory holds if a category has the largest exclusive share, by more than the
+// sampling error.
 func largestCategory(part, side, role, name string) func(*Measured) Judgement {
 	return func(m *Measured) Judgement {
 		b, why := m.cpuOf(part, side, role)

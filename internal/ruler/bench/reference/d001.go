@@ -96,7 +96,7 @@ func networkBatching() Document {
 	return d
 }
 
-// status is whether a case keeps the limits of its experiment.
+// status says whether a case keeps the limits of its experiment.
 func status(at At) Measure {
 	return func(m *Measured) (Got, string) {
 		r, c, why := m.find(at)
@@ -227,7 +227,7 @@ func gapTable(at At) Table {
 	}
 }
 
-// toTarget is how far a rate is from a target, in percent.
+// toTarget is the distance of a rate from a target, in percent.
 func toTarget(at At, target float64) Measure {
 	return func(m *Measured) (Got, string) {
 		got, why := at.figure("rate", 1)(m)
@@ -258,8 +258,8 @@ func batchTable(at func(int) At) Table {
 	}
 }
 
-// writerTable is the document's own delay, that of its sender: messages to other
-// replicas gather before they are written. Ours was changed while one cluster ran.
+// writerTable is about the document's own delay, that of its sender: messages to other replicas
+// are collected before they are written. Ours was changed while one cluster ran.
 func writerTable() Table {
 	at := At{Part: "001", Experiment: "writer"}
 	t := Table{
@@ -287,8 +287,8 @@ func writerTable() Table {
 	return t
 }
 
-// replicaCPUTable sets the one figure that the document gives of its profile beside the
-// exclusive categories of the replicas.
+// replicaCPUTable compares the one figure of the document's profile with the exclusive
+// categories of the replicas.
 func replicaCPUTable() Table {
 	t := Table{
 		Section: "Lessons Learned", Title: "CPU time of the replicas by category",
@@ -321,8 +321,8 @@ func replicaCPUTable() Table {
 	return t
 }
 
-// gridTable has every number of operations under way with every delay: the document
-// names four points of it.
+// gridTable has every number of operations in flight with every delay: the document names four
+// of these points.
 func gridTable() Table {
 	at := At{Part: "001", Experiment: "grid"}
 	t := Table{
@@ -344,7 +344,7 @@ func gridTable() Table {
 	return t
 }
 
-// replicaDetails shows which functions took the replicas' CPU time.
+// replicaDetails shows which functions used the replicas' CPU time.
 func replicaDetails(m *Measured) []report.Section {
 	at := profileAt{"001", "0 us", bench.RoleReplica}
 	s, ok := m.functionsOf("CPU time of the replicas: functions of each category", at)
@@ -378,7 +378,7 @@ func configTable(tuned func(int, int) At) Table {
 	return t
 }
 
-// gain writes a ratio as the document does, as a percentage.
+// gain formats a ratio as a percentage, as the document does.
 func gain(of Measure) Measure {
 	return func(m *Measured) (Got, string) {
 		g, why := of(m)

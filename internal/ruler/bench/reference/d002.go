@@ -160,8 +160,8 @@ func words(cells ...string) Row {
 	return Row{Cells: cells[:last], Ours: map[int]Measure{last: func(*Measured) (Got, string) { return Got{Text: cells[last]}, "" }}}
 }
 
-// eachBuffer reads time and allocation of one buffer: a move of the experiment is a
-// thousand of them.
+// eachBuffer reads the time and the allocation of one buffer: a move of the experiment takes a
+// thousand buffers.
 func eachBuffer(at At) map[int]Measure {
 	return map[int]Measure{
 		1: func(m *Measured) (Got, string) {
@@ -195,8 +195,8 @@ func compressionTable(pack, unpack At, std string, parallel func(string) string)
 	}
 }
 
-// sum adds figures of one case. The interval is that of the sum of their ends, which is
-// at most too wide.
+// sum adds figures of one case. The interval is that of the sum of their ends, which is too
+// wide if anything.
 func sum(parts ...Measure) Measure {
 	return func(m *Measured) (Got, string) {
 		var out Got
@@ -215,8 +215,8 @@ func sum(parts ...Measure) Measure {
 	}
 }
 
-// bufferClasses is the document's pool of four classes, and what each would be to
-// weir's pipeline, which has one.
+// bufferClasses is about the document's pool of four classes, and what each of them would do
+// for weir's pipeline, which has one.
 func bufferClasses() Table {
 	t := Table{
 		Section: "3.1 Buffer Pool", Title: "Four classes of buffers",
@@ -242,7 +242,7 @@ func bufferClasses() Table {
 	return t
 }
 
-// directIO is what the document names as future work.
+// directIO is about what the document names as future work.
 func directIO() Table {
 	at := At{Part: "002", Experiment: "direct-io"}
 	t := Table{
@@ -261,7 +261,7 @@ func directIO() Table {
 	return t
 }
 
-// pipelineTable says who waits for whom.
+// pipelineTable shows which stages wait for which.
 func pipelineTable(dump At) Table {
 	t := Table{
 		Section: "3.4 Pipeline Stage System", Title: "Stages: who waits for whom, in a backup",
@@ -285,7 +285,7 @@ func pipelineTable(dump At) Table {
 	return t
 }
 
-// workerTable is the document's pool of workers, which scales, beside weir's.
+// workerTable compares the document's scaling pool of workers with weir's.
 func workerTable() Table {
 	procs := runtime.GOMAXPROCS(0)
 	at := At{Part: "002", Experiment: "adaptive-dump-shop"}
@@ -313,7 +313,7 @@ func workerTable() Table {
 	return t
 }
 
-// restoreSettings sweeps what the document sets for restores.
+// restoreSettings sweeps the document's settings for restores.
 func restoreSettings() Table {
 	at := At{Part: "002", Experiment: "settings-restore-shop"}
 	t := Table{

@@ -6,9 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// boundaryProfiler is report 003. Its server cannot be had here; the same load on
-// PostgreSQL shows what of its figures is the pool's and what the opening of
-// connections.
+// boundaryProfiler is report 003. Its server is not available here; the same load on PostgreSQL
+// shows which of its figures are due to the pool and which to the opening of connections.
 func boundaryProfiler() Document {
 	at := At{Part: "003", Experiment: "profile-postgres"}
 	warm100, warm5, cold100, cold5 := at.with("pool 100, warm"), at.with("pool 5, warm"), at.with("pool 100, cold"), at.with("pool 5, cold")

@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// outboxBench is report 004. Its relay is weir's claim skip-locked, the customary
-// design, to the letter.
+// outboxBench is report 004. Its relay is weir's claim mode skip-locked, exactly the customary
+// design.
 func outboxBench() Document {
 	screen := At{Part: "004", Experiment: "screen"}
 	customary := func(experiment string) At { return At{"004", experiment, "skip-locked*"} }
@@ -159,12 +159,12 @@ const (
 	keptAlone = "reference, not fetched"
 )
 
-// outOfBandAt is the experiment of a size.
+// outOfBandAt is the experiment for a size.
 func outOfBandAt(size int) At {
 	return At{Part: "004", Experiment: fmt.Sprintf("out-of-band-%d", size)}
 }
 
-// outOfBandTable is what the document recommends and does not measure.
+// outOfBandTable is about what the document recommends and does not measure.
 func outOfBandTable() Table {
 	t := Table{
 		Section: "Recommendations", Title: "Payloads out of band",
@@ -217,7 +217,7 @@ func combinationTable() Table {
 	return t
 }
 
-// besideMySQL has MySQL itself beside MariaDB, on the same machine and not in turn.
+// besideMySQL compares MySQL itself with MariaDB, on the same machine but not in turn.
 func besideMySQL() Table {
 	t := Table{
 		Section: "Overview", Title: "MySQL itself, beside MariaDB",
@@ -264,12 +264,11 @@ func saturation() Table {
 	}
 }
 
-// leastSeconds is how long a round must be for its CPU time to be told: the kernel
-// counts in ticks of 10 ms.
+// leastSeconds is how long a round must be for its CPU time to be reported: the kernel counts
+// in ticks of 10 ms.
 const leastSeconds = 0.5
 
-// peakCPU is the largest use of processors by a role in any round, in percent of one
-// or of all.
+// peakCPU is the largest use of processors by a role in any round, in percent of one or of all.
 func peakCPU(role string, ofAll bool) Measure {
 	return func(m *Measured) (Got, string) {
 		t := m.parts["004"]
@@ -299,7 +298,7 @@ func peakCPU(role string, ofAll bool) Measure {
 	}
 }
 
-// serverBound holds when the server alone fills the machine in some round.
+// serverBound holds if the server alone saturates the machine in some round.
 func serverBound(m *Measured) Judgement {
 	server, why := peakCPU(bench.RoleServer, true)(m)
 	if why != "" {
@@ -318,7 +317,7 @@ func serverBound(m *Measured) Judgement {
 	return j
 }
 
-// apart compares cases that were measured one after the other.
+// apart compares cases that were not measured in turn.
 func apart(at, base At, metric string) Measure {
 	return func(m *Measured) (Got, string) {
 		_, a, why := m.find(base)
@@ -334,7 +333,7 @@ func apart(at, base At, metric string) Measure {
 			return Got{}, metric + " was not measured"
 		}
 		got := Got{Interval: ratio, Unit: "x", Flaw: flawOf(r, b)}
-		// A fault of one does not hit the other.
+		// A disturbance of one case does not affect the other.
 		got.Shaken = got.Flaw != ""
 		got.Flaw = strings.TrimPrefix(got.Flaw+", measured one after the other", ", ")
 		return got, ""

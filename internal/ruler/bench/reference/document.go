@@ -9,19 +9,19 @@ import (
 type Document struct {
 	ID    string // "000"
 	Name  string // "ProxyBatch"
-	Title string // as the document has it
-	// About says what of it has no counterpart here, and why.
+	Title string // as in the document
+	// About says which parts of it have no counterpart here, and why.
 	About  []string
 	Tables []Table
 	Claims []Claim
-	// Details lays out what is measured beyond the document's own tables; may be nil.
+	// Details makes sections on what is measured beyond the document's own tables; may be nil.
 	Details func(m *Measured) []report.Section
-	// Published are its figures as results, for the rules of package bench to judge.
-	// Nothing else is done with them.
+	// Published are its figures as results. They are only used to apply the rules of package
+	// bench to them.
 	Published func() []*bench.Result
 }
 
-// Table is a table of a document, or figures that its text lists.
+// Table is a table of a document, or a list of figures from its text.
 type Table struct {
 	Section string // heading in the document
 	Title   string
@@ -29,34 +29,34 @@ type Table struct {
 	Columns []Column
 	Rows    []Row
 	Note    string
-	// Charted is the index of the column that a chart shows, ours alone; 0 for none.
+	// Charted is the index of the column whose own figures are charted; 0 for none.
 	Charted int
 }
 
 // Column is a column of a document's table.
 type Column struct {
 	Name, Unit string
-	// Metric is that of package bench which is the counterpart, in the unit of the
-	// column when multiplied by Scale. "": the column has none.
+	// Metric is the metric of package bench that is the counterpart, in the unit of the column
+	// when multiplied by Scale; "" if there is none.
 	Metric string
 	Scale  float64
-	Text   bool // words, set flush left
-	// Own is a column that the document does not have.
+	Text   bool // words, aligned to the left
+	// Own is set for a column that the document does not have.
 	Own bool
-	// Optional leaves out a column of ours of which nothing was measured.
+	// Optional leaves out a column of ours if nothing of it was measured.
 	Optional bool
 }
 
 // Row is a row of a document's table.
 type Row struct {
-	// Cells are as published, one for each column.
+	// Cells are the published cells, one for each column.
 	Cells []string
-	// At is where the counterpart was measured. The zero value: nowhere.
+	// At is where the counterpart was measured; zero if nowhere.
 	At At
-	// Ours overrides what At and the column's metric yield, by the column's index.
+	// Ours overrides the figures from At and the column's metric, by the column's index.
 	Ours map[int]Measure
-	// Optional leaves the row out when nothing of it was measured, without a word: a
-	// smaller plan has fewer of ours.
+	// Optional silently leaves the row out if nothing of it was measured: a smaller plan has
+	// fewer of our rows.
 	Optional bool
 	// Why says why there is no counterpart.
 	Why string
@@ -72,12 +72,12 @@ func (a At) with(name string) At { a.Case = name; return a }
 type Got struct {
 	bench.Interval
 	Unit string
-	// Text replaces the figure, for what is no number.
+	// Text replaces the figure if it is not a number.
 	Text string
 	// Flaw says why the figure must not be taken at face value.
 	Flaw string
-	// Shaken tells that it is a speed by itself, taken while something foreign was at
-	// work: it decides no claim. Ratios of sides that took turns share what hit them.
+	// Shaken is set for a speed that was measured in disturbed rounds: it decides no claim.
+	// Ratios of sides that took turns are not affected, since disturbances hit both.
 	Shaken bool
 }
 
@@ -87,24 +87,24 @@ type Measure func(m *Measured) (Got, string)
 // Claim is a sentence of a document that a run can decide.
 type Claim struct {
 	Text string // the document's words, shortened
-	Said string // the figures that it gives
-	// Reading is what has to be so for the claim to hold.
+	Said string // the figures in the document
+	// Reading is what must be true for the claim to hold.
 	Reading string
 	Judge   func(m *Measured) Judgement
 }
 
-// Verdict is what a run says of a claim.
+// Verdict is a run's verdict on a claim.
 type Verdict string
 
-// The verdicts. CannotTell is one: a claim that was not measured, or whose interval
-// lies on both sides of its limit, is neither confirmed nor refuted.
+// The verdicts. A claim that was not measured, or whose interval lies on both sides of its
+// limit, is neither confirmed nor refuted.
 const (
 	Holds       Verdict = "holds"
 	DoesNotHold Verdict = "does not hold"
 	CannotTell  Verdict = "cannot tell"
 )
 
-// Judgement is a verdict with what it rests on.
+// Judgement is a verdict and its reasons.
 type Judgement struct {
 	Verdict  Verdict
 	Got      Got

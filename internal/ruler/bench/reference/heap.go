@@ -7,11 +7,11 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// smallestObject is the least that a 64-bit Go program can keep by itself, in bytes.
+// smallestObject is the smallest object of a 64-bit Go program, in bytes.
 const smallestObject = 8
 
-// tellingStatements is the least number of statements from whose heap a leak for each of
-// them can be told from what pools, caches and the collector's own timing leave.
+// tellingStatements is the smallest number of statements after which a leak per statement can
+// be told from the memory of pools, caches and the collector's timing.
 const tellingStatements = 100_000
 
 // heapOf finds the heap of a case, with at least two readings.
@@ -34,7 +34,7 @@ func (m *Measured) heapOf(part, side string) (*HeapTaken, string) {
 // statements is how many were answered between the first and the last reading.
 func (h *HeapTaken) statements() int64 { return h.Readings[len(h.Readings)-1].Statements }
 
-// heapFigure reads a figure of the proxy's heap.
+// heapFigure reads a figure about the proxy's heap.
 func heapFigure(part, unit string, of func(*HeapTaken) float64) Measure {
 	return func(m *Measured) (Got, string) {
 		h, why := m.heapOf(part, "weir auto")
@@ -46,7 +46,7 @@ func heapFigure(part, unit string, of func(*HeapTaken) float64) Measure {
 	}
 }
 
-// heapSite names the site that keeps most, or the one after it, with its share.
+// heapSite names the site that keeps most, or the one with the given rank, with its share.
 func heapSite(part string, rank int) Measure {
 	return func(m *Measured) (Got, string) {
 		h, why := m.heapOf(part, "weir auto")
@@ -60,7 +60,7 @@ func heapSite(part string, rank int) Measure {
 	}
 }
 
-// longLoad judges the growth of the heap over long loads; false when no part has one.
+// longLoad judges the growth of the heap under long loads; false if no part has one.
 func (m *Measured) longLoad(parts []string) (Judgement, bool) {
 	out := Judgement{Verdict: Holds}
 	told := 0
@@ -83,10 +83,10 @@ func (m *Measured) longLoad(parts []string) (Judgement, bool) {
 	return out, told > 0
 }
 
-// keepsNothing judges long loads, where there are any. Of three short ones it refutes that
-// nothing leaks when the heap of a part grows from each reading
-// to the next by an object or more for each statement. That it does not is said, and
-// confirms nothing: leaks that need hours, or many connections, do not show in seconds.
+// keepsNothing judges long loads, if there are any. Three short ones can only refute that
+// nothing leaks: if the heap of a part grows from each reading to the next, by an object or
+// more per statement. Otherwise they confirm nothing: leaks that need hours, or many
+// connections, do not show within seconds.
 func keepsNothing(parts ...string) func(*Measured) Judgement {
 	return func(m *Measured) Judgement {
 		if j, ok := m.longLoad(parts); ok {

@@ -27,24 +27,24 @@ type Measured struct {
 type Taken struct {
 	Results []*bench.Result
 	Left    []string
-	// CPU holds where the processor time of a case's processes went.
+	// CPU holds where the CPU time of a case's processes went.
 	CPU []suite.CPUProfile
-	// Heaps holds what cases of the proxy took from its heap and kept.
+	// Heaps holds what the proxy allocated and kept in some cases.
 	Heaps []HeapTaken
-	// Servers say where the CPU time of the server went, Leak what a long load left in
-	// the proxy's heap; may be nil.
+	// Servers are where the CPU time of the server went, Leak is how the proxy's heap grew
+	// under a long load; may be nil.
 	Servers []suite.ServerCPU
 	Leak    *suite.Leak
-	// Passes are what strace and perf saw of a profile.
+	// Passes are the results of strace and perf for a profile.
 	Passes []study.Pass
 	// Report is the page of the part's own report, "" for none.
 	Report string
-	// Dir is where all that lies.
+	// Dir is the directory of all that.
 	Dir   string
 	State State
 }
 
-// HeapTaken is what a process took from its heap in a case.
+// HeapTaken is what a process allocated and kept in a case.
 type HeapTaken struct {
 	Case     string `json:"case"`
 	Readings []struct {
@@ -59,8 +59,8 @@ type HeapTaken struct {
 	} `json:"kept"`
 }
 
-// load reads what a part has left in its directory. A part that has not run yet, or
-// that measured nothing, is empty and no error.
+// load reads the results in a part's directory. A part that has not run yet, or that measured
+// nothing, is empty, without an error.
 func load(dir string, benches []suite.Bench) (*Taken, error) {
 	t := &Taken{Dir: dir}
 	run, file, err := suite.Load(dir, benches)
@@ -71,7 +71,7 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 		if err := t.witnesses(filepath.Join(dir, file.Name)); err != nil {
 			return nil, err
 		}
-	case errors.Is(err, fs.ErrNotExist): // a study, or a suite that was killed: read what lies there
+	case errors.Is(err, fs.ErrNotExist): // a profile, or a suite that was killed: read its results
 		if t.Results, err = resultsBelow(dir); err != nil {
 			return nil, err
 		}
@@ -87,14 +87,14 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 	return t, nil
 }
 
-// witnesses reads what suites keep beside their rounds: breakdowns of CPU time, and what
-// the proxy's saw of its heap and its server.
+// witnesses reads what suites store next to their rounds: breakdowns of CPU time, and the
+// proxy's measurements of its heap and its server.
 func (t *Taken) witnesses(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read profiles: %w", err)
 	}
-	// Other suites' profiles are names of files.
+	// In other suites, profiles are names of files.
 	var head struct {
 		Profiles []json.RawMessage `json:"profiles"`
 		Heaps    []HeapTaken       `json:"heaps"`
@@ -114,7 +114,7 @@ func (t *Taken) witnesses(path string) error {
 	return nil
 }
 
-// resultsBelow reads the results in a directory and in those directly below it.
+// resultsBelow reads the results in a directory and its direct subdirectories.
 func resultsBelow(dir string) ([]*bench.Result, error) {
 	var out []*bench.Result
 	for _, pattern := range []string{"*.json", "*/*.json"} {
@@ -123,7 +123,8 @@ func resultsBelow(dir string) ([]*bench.Result, error) {
 			return nil, err
 		}
 		for _, f := range files {
-			// A result is called as its experiment; other files are not ours to judge.
+			// The file of a result is named after its experiment; other files are not ours to
+			// judge.
 			if r, err := bench.ReadFile(f); err == nil {
 				out = append(out, r)
 			}
@@ -149,7 +150,7 @@ func (m *Measured) Result(part, experiment string) (*bench.Result, string) {
 	return t.Results[i], ""
 }
 
-// NewMeasured is what parts that are complete have measured, for pages made elsewhere.
+// NewMeasured holds the results of complete parts, for pages made elsewhere.
 func NewMeasured(all []Part, results map[string][]*bench.Result) *Measured {
 	m := &Measured{All: all, parts: make(map[string]*Taken)}
 	for name, r := range results {
@@ -158,7 +159,7 @@ func NewMeasured(all []Part, results map[string][]*bench.Result) *Measured {
 	return m
 }
 
-// Results are those of a part, none of one that has not run.
+// Results are the results of a part; none if it has not run.
 func (m *Measured) Results(part string) []*bench.Result {
 	if t := m.parts[part]; t != nil {
 		return t.Results
@@ -166,7 +167,7 @@ func (m *Measured) Results(part string) []*bench.Result {
 	return nil
 }
 
-// find finds a case, with its experiment.
+// find finds a case and its experiment.
 func (m *Measured) find(at At) (*bench.Result, *bench.Case, string) {
 	r, why := m.Result(at.Part, at.Experiment)
 	if r == nil {
@@ -182,8 +183,8 @@ func (m *Measured) find(at At) (*bench.Result, *bench.Case, string) {
 	return r, c, ""
 }
 
-// caseOf finds a case by its name, or the first one that a name with a * in it matches:
-// what a run chooses by itself, such as its best combination, is not known beforehand.
+// caseOf finds a case by its name, or the first one that matches a name with a * in it: what a
+// run chooses itself, such as its best combination, is not known beforehand.
 func caseOf(r *bench.Result, name string) *bench.Case {
 	before, after, open := strings.Cut(name, "*")
 	if !open {
@@ -197,7 +198,7 @@ func caseOf(r *bench.Result, name string) *bench.Case {
 	return nil
 }
 
-// optional is a figure whose absence needs no word: a smaller plan leaves it out.
+// optional is a figure that may be missing without a note: a smaller plan leaves it out.
 func optional(of Measure) Measure {
 	return func(m *Measured) (Got, string) {
 		got, why := of(m)
@@ -234,7 +235,7 @@ func (at At) figure(metric string, scale float64) Measure {
 	}
 }
 
-// unshaken are metrics that do not depend on what else the machine does.
+// unshaken are metrics that other load on the machine does not affect.
 var unshaken = []string{"peak", "rss_proxy", "rss_client", "rss_replica", "stored", "squeeze", "allocated", "log_bytes"}
 
 func scaled(i bench.Interval, by float64) bench.Interval {
@@ -260,7 +261,7 @@ func (at At) round(n int, metric string, scale float64) Measure {
 	}
 }
 
-// over reads the ratio of a metric of at over that of another case, pair by pair.
+// over reads the ratio of a metric of at to that of another case, pair by pair.
 func (at At) over(base At, metric string) Measure {
 	return func(m *Measured) (Got, string) {
 		r, a, why := m.find(base)
@@ -286,7 +287,7 @@ func (at At) over(base At, metric string) Measure {
 	}
 }
 
-// flawOf says why a case's figures must be taken with care.
+// flawOf says why a case's figures must be read with care.
 func flawOf(r *bench.Result, c *bench.Case) string {
 	hurt := 0
 	for _, s := range c.Samples {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// The titles of sections that findings point to.
+// The titles of sections that findings refer to.
 const (
 	claimsTitle  = "Claims"
 	catchesTitle = "What its own figures say"
@@ -42,7 +42,7 @@ func tally(all []judged) string {
 	return fmt.Sprintf("Of %d claims %d hold on this machine, %d do not hold, %d cannot be told", len(all), by[Holds], by[DoesNotHold], by[CannotTell])
 }
 
-// page lays a document out: what its claims come to, what its own figures say, its
+// page makes a document's page: the verdicts on its claims, findings on its own figures, its
 // tables in its order, what was run.
 func (d *Document) page(m *Measured, env *measure.Environment, caught []bench.Finding, parts []Part) *report.Doc {
 	all := d.judge(m)
@@ -84,8 +84,8 @@ func (d *Document) page(m *Measured, env *measure.Environment, caught []bench.Fi
 	return doc
 }
 
-// short says which parts have not ended well, and what those left out that have, such as
-// a tool that is not installed.
+// short says which parts did not end well, and what others left out, such as a tool that is not
+// installed.
 func (d *Document) short(m *Measured, parts []Part) []report.Finding {
 	var missing, left []string
 	for _, p := range parts {
@@ -125,7 +125,7 @@ func claimTable(all []judged) report.Table {
 	return t
 }
 
-// section is the document's table with ours beside, and a chart of ours.
+// section is the document's table with our figures, and a chart of ours.
 func (t *Table) section(m *Measured) report.Section {
 	out := report.Table{Title: t.Title, Note: t.Note}
 	type shown struct {
@@ -196,7 +196,7 @@ func (t *Table) section(m *Measured) report.Section {
 	return s
 }
 
-// unique drops repetitions, and says the same reason of several rows once.
+// unique drops repetitions, and states a reason that several rows share once.
 func unique(reasons []string) []string {
 	var order []string
 	rows := make(map[string][]string)
@@ -220,7 +220,7 @@ func unique(reasons []string) []string {
 	return out
 }
 
-// none is the reason of a cell that is not meant to have a counterpart.
+// none is the reason of a cell that has no counterpart by design.
 const none = "none"
 
 // ours is the counterpart of a cell.
@@ -235,7 +235,7 @@ func (t *Table) ours(r *Row, column int, m *Measured) (Got, string) {
 	return r.At.figure(c.Metric, c.Scale)(m)
 }
 
-// anyIn reports whether anything of a column was measured.
+// anyIn reports whether anything in a column was measured.
 func (t *Table) anyIn(column int, m *Measured) bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool {
 		_, why := t.ours(&r, column, m)
@@ -243,7 +243,7 @@ func (t *Table) anyIn(column int, m *Measured) bool {
 	})
 }
 
-// anyOf reports whether anything of a row was measured.
+// anyOf reports whether anything in a row was measured.
 func (t *Table) anyOf(r *Row, m *Measured) bool {
 	for i := range t.Columns {
 		if _, why := t.ours(r, i, m); why == "" {
@@ -272,8 +272,8 @@ func (t *Table) hereTwice() bool {
 	return n > 1
 }
 
-// chart shows our own figures of a column. The document's are of another machine and
-// stand in the table alone.
+// chart shows our own figures of a column. The document's are from another machine and only in
+// the table.
 func (t *Table) chart(m *Measured) (report.Chart, bool) {
 	if t.Charted == 0 {
 		return report.Chart{}, false
@@ -319,7 +319,7 @@ func PartsSection(m *Measured, parts []Part) report.Section {
 	return report.Section{Title: partsTitle, Tables: []report.Table{t}}
 }
 
-// index is the page that leads to all others: the findings first.
+// index is the page that links to all others, with the findings first.
 func index(docs []Document, m *Measured, env *measure.Environment, caught map[string][]bench.Finding, parts []Part, plan string) *report.Doc {
 	doc := &report.Doc{
 		Title:    "The five reports, and what this machine measures",
@@ -368,8 +368,7 @@ func index(docs []Document, m *Measured, env *measure.Environment, caught map[st
 	return doc
 }
 
-// unbraced takes off the parentheses around a whole name, as a row of a table has it
-// that is ours and not the document's.
+// unbraced removes parentheses around a whole name, which mark a row of ours in a table.
 func unbraced(name string) string {
 	if inner, ok := strings.CutPrefix(name, "("); ok {
 		return strings.TrimSuffix(inner, ")")

@@ -8,12 +8,11 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// Part is one command that measures for a document, in a process and a directory of
-// its own.
+// Part is one command that measures for a document, in a separate process and directory.
 type Part struct {
-	Name     string // of its directory: "000-postgres"
+	Name     string // and of its directory: "000-postgres"
 	Document string
-	// Bench is the verb below weir bench that has to be there, "" for weir profile.
+	// Bench is the verb below weir bench that is required, "" for weir profile.
 	Bench string
 	Args  []string
 }
@@ -32,11 +31,11 @@ func partsOf(parts []Part, document string) []Part {
 	return slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Document != document })
 }
 
-// Plans lists the names that a plan may have.
+// Plans lists the names of plans.
 func Plans() []string { return []string{"mini", "full", "smoke"} }
 
-// PartsOf returns the parts of a plan, in order: the quick ones of each document that
-// decide most. Smoke takes seconds for each; its figures say nothing.
+// PartsOf returns the parts of a plan, in order: the quick ones that decide most of each
+// document first. Smoke takes seconds for each; its figures mean nothing.
 func PartsOf(plan string) ([]Part, error) {
 	if !slices.Contains(Plans(), plan) {
 		return nil, fmt.Errorf("--plan %q: want one of %s", plan, strings.Join(Plans(), ", "))
@@ -63,7 +62,7 @@ func PartsOf(plan string) ([]Part, error) {
 	case "mini":
 		for _, e := range []string{"postgres", "mariadb"} {
 			experiments := "inserts-100"
-			if e == "postgres" { // the heap is weir's own, whatever server is behind it
+			if e == "postgres" { // the heap is weir's own, whatever the server
 				experiments += ",leak"
 			}
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", experiments, "--clients", "100", "--windows", "0,1,10,100", "--rounds", "3", "--duration", "1s", "--leak", "6s")
@@ -91,8 +90,7 @@ func PartsOf(plan string) ([]Part, error) {
 	return out, nil
 }
 
-// needs is how many bytes a plan may write, generously: what servers hold, archives,
-// samples.
+// needs is a generous estimate of how many bytes a plan writes: server data, archives, samples.
 func needs(plan string) uint64 {
 	if plan == "full" {
 		return 16 << 30
@@ -100,8 +98,8 @@ func needs(plan string) uint64 {
 	return 2 << 30
 }
 
-// choose leaves the parts whose document, name or experiments were asked for, such as
-// 000, 000-postgres or 001/delay,tunings.
+// choose returns the parts with the requested documents, names or experiments, such as 000,
+// 000-postgres or 001/delay,tunings.
 func choose(parts []Part, asked []string) ([]Part, error) {
 	if len(asked) == 0 {
 		return parts, nil

@@ -8,11 +8,11 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// The figures of the documents as results of one round each, so that the rules that
-// judge ours judge theirs. What a document does not say is left out: a rule that needs
-// it says nothing.
+// The figures of the documents as results of one round each, so that the rules for our results
+// can judge them. What a document does not state is left out, and rules that need it do not
+// apply.
 
-// spread is a histogram of one value, which is all that is known.
+// spread is a histogram with one value, since nothing else is known.
 func spread(d time.Duration) *measure.Hist {
 	h := &measure.Hist{}
 	h.RecordN(int64(d), 1000)
@@ -38,7 +38,7 @@ func publishedProxyBatch() []*bench.Result {
 	var out []*bench.Result
 	for _, e := range []struct {
 		name    string
-		rates   [4]float64 // thousands a second
+		rates   [4]float64 // thousands per second
 		latency [4]float64 // ms
 	}{
 		{"MySQL", [4]float64{42.6, 42.4, 82.6, 58.7}, [4]float64{2.35, 2.36, 12.08, 83.45}},
@@ -70,8 +70,8 @@ func publishedShares() []bench.Share {
 // publishedOps is how many operations a run of report 001 has.
 const publishedOps = 10_000
 
-// publishedNetworkBatching are the sweep, of which the averages of three runs are
-// known, and the validation, run by run.
+// publishedNetworkBatching are the sweep, of which the averages of three runs are known, and
+// the validation, run by run.
 func publishedNetworkBatching() []*bench.Result {
 	sweep := published("published-sweep", "Batch Delay Sweep")
 	for _, l := range []struct {
@@ -131,8 +131,8 @@ func publishedBackup() []*bench.Result {
 	return []*bench.Result{r}
 }
 
-// publishedProfiler are the two examples of report 003. Acquire is the pool's as it
-// says, which is where the rule looks.
+// publishedProfiler are the two examples of report 003. Acquire is the pool's own figure, which
+// the rule uses.
 func publishedProfiler() []*bench.Result {
 	r := published("published-pools", "Concurrency = 100")
 	for _, c := range []struct {
@@ -151,8 +151,7 @@ func publishedProfiler() []*bench.Result {
 	return []*bench.Result{r}
 }
 
-// publishedOutbox are mixed work beside each kind alone, and the partition effect, of
-// report 004.
+// publishedOutbox are mixed work and each kind alone, and the partition effect, of report 004.
 func publishedOutbox() []*bench.Result {
 	kinds := func(name string, rates map[string]float64) *bench.Case {
 		ops := max(rates["consume"], rates["enqueue"])
@@ -185,8 +184,8 @@ func publishedOutbox() []*bench.Result {
 	return []*bench.Result{mixed, partition}
 }
 
-// catches are the findings of a document's own figures. sleeps says how long sleeps
-// take on this machine: a document that sleeps is told what its delays are here.
+// catches are the findings on a document's own figures. sleeps measures how long sleeps take on
+// this machine, for a document that uses them as delays.
 func catches(d Document, sleeps func([]time.Duration) []bench.Slept) []bench.Finding {
 	var out []bench.Finding
 	if d.Published != nil {
@@ -211,7 +210,7 @@ func catches(d Document, sleeps func([]time.Duration) []bench.Slept) []bench.Fin
 	return out
 }
 
-// sleepsHere measures what time.Sleep makes of nominal delays, the medians of several.
+// sleepsHere measures how long time.Sleep takes for nominal delays, as medians of several.
 func sleepsHere(nominal []time.Duration) []bench.Slept {
 	const times = 21
 	var out []bench.Slept

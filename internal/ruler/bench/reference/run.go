@@ -24,14 +24,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Status is how far a part has come.
+// Status is the progress of a part.
 type Status string
 
-// The states of a part. Broken is one whose figures are there and in which a promise
-// was broken in some round.
+// The states of a part. Broken means that it has figures, and that a promise was broken in some
+// round.
 const (
 	Pending     Status = ""
-	Running     Status = "interrupted" // until it ends, which a run that is killed does not see
+	Running     Status = "interrupted" // until it ends: a killed run cannot record its end
 	Complete    Status = "complete"
 	Broken      Status = "complete, with invalid rounds"
 	Interrupted Status = "interrupted"
@@ -39,7 +39,7 @@ const (
 	LeftOut     Status = "left out"
 )
 
-// State is what is kept of a part.
+// State is the recorded state of a part.
 type State struct {
 	Status  Status   `json:"status"`
 	Args    []string `json:"args"`
@@ -47,7 +47,7 @@ type State struct {
 	Error   string   `json:"error,omitempty"`
 }
 
-// why says why a part has no figures, "" when it has all of them.
+// why says why a part has no figures, "" if it has all of them.
 func (s State) why() string {
 	switch s.Status {
 	case Complete, Broken:
@@ -60,7 +60,7 @@ func (s State) why() string {
 	return string(s.Status) + ": " + s.Error
 }
 
-// book is the file that says what has been done.
+// book is the file with the states of all parts.
 type book struct {
 	Schema  string           `json:"schema"`
 	Plan    string           `json:"plan"`
@@ -73,32 +73,32 @@ const (
 	bookFile   = "all.json"
 )
 
-// Options is how all is run.
+// Options is how the parts are run.
 type Options struct {
 	Plan   string
 	Out    string
 	Resume bool
-	// Parts are those to run, All those that the pages show. Default of All: Parts.
+	// Parts are the parts to run, All those that the pages show. Default of All: Parts.
 	Parts, All []Part
 	Benches    []suite.Bench
-	// Pages makes the pages of what was measured, "index" among them. Default: those of
-	// the five reports.
+	// Pages makes the pages, including "index". Default: those of the five reports.
 	Pages func(m *Measured, env *measure.Environment) map[string]*report.Doc
 	// Binary is the weir program that the parts run.
 	Binary string
 	Say    func(format string, args ...any)
-	// Output is where the parts tell how they go.
+	// Output is where the parts report their progress.
 	Output io.Writer
-	// JSON says how the summary is printed.
+	// JSON is how the summary is printed.
 	JSON cli.JSON[*report.Doc]
 
-	// sleeps measures what sleeps take. Default: sleepsHere.
+	// sleeps measures how long sleeps take. Default: sleepsHere.
 	sleeps func([]time.Duration) []bench.Slept
-	// free is how many bytes a directory's disk has. Default: that of the system.
+	// free is the free space of a directory's disk, in bytes. Default: as the system reports
+	// it.
 	free func(dir string) (uint64, error)
 }
 
-// Run is one run of several parts.
+// Run is a run of several parts.
 type Run struct {
 	o      Options
 	book   book
@@ -107,7 +107,7 @@ type Run struct {
 	caught map[string][]bench.Finding
 }
 
-// Start opens the directory, and reads what lies there if it is to be resumed.
+// Start opens the directory, and reads its state to resume a run.
 func Start(o Options) (*Run, error) {
 	if o.sleeps == nil {
 		o.sleeps = sleepsHere
@@ -146,7 +146,7 @@ func Start(o Options) (*Run, error) {
 			return nil, fmt.Errorf("%s holds a run of plan %s: --plan %s cannot resume it", o.Out, old.Plan, o.Plan)
 		}
 		r.book = old
-		r.env.Time = old.Started // what was measured then is not of today
+		r.env.Time = old.Started // the figures were measured then
 	}
 	free, err := o.free(o.Out)
 	if err != nil {
@@ -168,7 +168,7 @@ func Start(o Options) (*Run, error) {
 	return r, nil
 }
 
-// freeBytes is what the disk of a directory has left for this user.
+// freeBytes is the space of a directory's disk that is available to this user.
 func freeBytes(dir string) (uint64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
@@ -177,9 +177,8 @@ func freeBytes(dir string) (uint64, error) {
 	return s.Bavail * uint64(s.Bsize), nil
 }
 
-// Parts runs all that is not complete, one after the other, and brings the pages up
-// to date after each. A part that fails does not keep others from running; what failed
-// is returned in the end.
+// Parts runs all parts that are not complete, one after another, and updates the pages after
+// each. A part that fails does not stop the others; its error is returned at the end.
 func (r *Run) Parts(ctx context.Context) error {
 	if err := r.Write(); err != nil {
 		return err
@@ -207,8 +206,8 @@ func (r *Run) Parts(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// StoppedError is what a run ends with that was told to stop. It does not wrap the
-// end of the context, for which every verb has one word: this one says how to go on.
+// StoppedError is the error of a run that was interrupted. It does not wrap the context's
+// error, which would make every verb print the same text: this one says how to continue.
 type StoppedError struct{ Part, Out string }
 
 func (e *StoppedError) Error() string {
@@ -229,7 +228,8 @@ func (r *Run) one(ctx context.Context, p Part) error {
 	if p.Bench != "" && !slices.ContainsFunc(r.o.Benches, func(b suite.Bench) bool { return b.Verb.Name() == p.Bench }) {
 		return finish(LeftOut, "this program has no weir bench "+p.Bench)
 	}
-	// It counts as interrupted until it has ended: a process that is killed cannot say so.
+	// The part counts as interrupted until it has ended: a killed process cannot record its
+	// end.
 	if err := finish(Running, ""); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (r *Run) one(ctx context.Context, p Part) error {
 		return finish(Interrupted, "")
 	case code == exitShortfall:
 		return finish(Broken, "")
-	case strings.Contains(said, "; install it with: "): // as the lab says of a server that is not there
+	case strings.Contains(said, "; install it with: "): // the lab's error about a missing server
 		return finish(LeftOut, said)
 	}
 	return errors.Join(fmt.Errorf("%s failed: %s", p.Name, said), finish(Failed, said))
@@ -252,10 +252,10 @@ func (r *Run) one(ctx context.Context, p Part) error {
 // exitShortfall is the exit code of a bench in which a promise was broken.
 const exitShortfall = 3
 
-// farewell is how long a part may take to end when it is asked to.
+// farewell is how long a part may take to stop.
 const farewell = time.Minute
 
-// process runs the command of a part in its directory. said is the last that it wrote.
+// process runs the command of a part in its directory. said is the last line of its output.
 func (r *Run) process(ctx context.Context, p Part) (code int, said string, err error) {
 	dir := filepath.Join(r.o.Out, p.Name)
 	args := append(slices.Clone(p.Args), "--out", dir)
@@ -269,8 +269,8 @@ func (r *Run) process(ctx context.Context, p Part) (code int, said string, err e
 	defer func() { err = errors.Join(err, log.Close()) }()
 	tail := &tail{}
 	cmd := exec.CommandContext(ctx, r.o.Binary, args...)
-	// A group of its own, so that Ctrl-C in a terminal reaches us alone and the part is
-	// asked to end once.
+	// In its own process group, so that Ctrl-C in a terminal only reaches us, and the part is
+	// asked to stop once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = farewell
@@ -284,8 +284,8 @@ func (r *Run) process(ctx context.Context, p Part) (code int, said string, err e
 	return cmd.ProcessState.ExitCode(), tail.last(), err
 }
 
-// untilDone passes on what is written until a context ends. How a part says that it was
-// interrupted stands in its log; the run says so itself, once.
+// untilDone forwards writes until a context ends. After that, the output of a part only goes to
+// its log: the run itself reports once that it was interrupted.
 type untilDone struct {
 	ctx context.Context
 	w   io.Writer
@@ -314,7 +314,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line that was written, but for the one that leads to the help.
+// last is the last line that was written, except the one that refers to the help.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -325,11 +325,12 @@ func (t *tail) last() string {
 	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "weir: ")
 }
 
-// read reads what a part has measured.
+// read reads the results of a part.
 func (r *Run) read(p Part) error {
 	t, err := load(filepath.Join(r.o.Out, p.Name), r.o.Benches)
 	if err != nil {
-		// A result that cannot be read is reported, and keeps no other part from its page.
+		// A result that cannot be read is reported, and does not affect the pages of other
+		// parts.
 		r.o.Say("%s: %v", p.Name, err)
 		t = &Taken{State: State{Status: Failed, Error: err.Error()}}
 	} else {
@@ -339,7 +340,7 @@ func (r *Run) read(p Part) error {
 	return nil
 }
 
-// keep writes down what has been done.
+// keep records the states of all parts.
 func (r *Run) keep() error {
 	b, err := json.MarshalIndent(r.book, "", "  ")
 	if err != nil {
@@ -401,7 +402,7 @@ func (r *Run) Write() error {
 	return nil
 }
 
-// Brief is what fits a terminal of the index.
+// Brief is the part of the index that fits a terminal.
 func (r *Run) Brief() *report.Doc {
 	full := r.pages()["index"]
 	full.Findings = full.Findings[:min(1, len(full.Findings))]

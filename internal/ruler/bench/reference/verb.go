@@ -57,8 +57,8 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 	return cmd
 }
 
-// Conduct runs the parts of a verb that have the names asked for, all without any, and
-// prints what the first page says.
+// Conduct runs the requested parts of a verb, or all of them, and prints the summary of the
+// index page.
 func Conduct(cmd *cobra.Command, o Options, parts []Part, experiments []string) (err error) {
 	if o.Resume && o.Out == "" {
 		return cli.UsageError(errors.New("--resume: name the directory with --out"))

@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// limit judges a figure by a range that it has to be in: least or most may be
-// infinite. The whole interval on one side decides; one round decides nothing.
+// limit judges a figure by the range that it must be in; least or most may be infinite. The
+// whole interval must be on one side; one round decides nothing.
 func limit(of Measure, least, most float64, what string) func(*Measured) Judgement {
 	return func(m *Measured) Judgement {
 		got, why := of(m)
@@ -47,7 +47,7 @@ func within(i bench.Interval, least, most float64) Verdict {
 	return CannotTell
 }
 
-// atLeast and atMost are limits on one side.
+// atLeast and atMost are one-sided limits.
 func atLeast(of Measure, least float64, what string) func(*Measured) Judgement {
 	return limit(of, least, math.Inf(1), what)
 }
@@ -56,12 +56,12 @@ func atMost(of Measure, most float64, what string) func(*Measured) Judgement {
 	return limit(of, math.Inf(-1), most, what)
 }
 
-// alike is a limit on how far a ratio may be from 1, either way.
+// alike is a limit on how far a ratio may be from 1, in either direction.
 func alike(of Measure, by float64, what string) func(*Measured) Judgement {
 	return limit(of, 1/(1+by), 1+by, what)
 }
 
-// every holds when all others do, and does not when one does not.
+// every holds if all others do, and does not hold if one does not.
 func every(judges ...func(*Measured) Judgement) func(*Measured) Judgement {
 	return func(m *Measured) Judgement {
 		out := Judgement{Verdict: Holds}
@@ -83,8 +83,8 @@ func every(judges ...func(*Measured) Judgement) func(*Measured) Judgement {
 	}
 }
 
-// fastest holds when a case is told apart from every other one of a list, and does
-// not when one of them is faster for certain.
+// fastest holds if a case is certainly faster than every other one of a list, and does not hold
+// if one of them is certainly faster.
 func fastest(at At, others ...string) func(*Measured) Judgement {
 	return func(m *Measured) Judgement {
 		out := Judgement{Verdict: Holds}
@@ -110,7 +110,7 @@ func fastest(at At, others ...string) func(*Measured) Judgement {
 	}
 }
 
-// sentence writes a reason with a capital letter and a full stop.
+// sentence adds a capital letter and a full stop to a reason.
 func sentence(why string) string {
 	if why == "" {
 		return why
@@ -118,7 +118,7 @@ func sentence(why string) string {
 	return strings.ToUpper(why[:1]) + strings.TrimSuffix(why[1:], ".") + "."
 }
 
-// text writes a figure with its interval.
+// text formats a figure with its interval.
 func (g Got) text() string {
 	if g.Text != "" {
 		return g.Text
@@ -136,7 +136,7 @@ func (g Got) text() string {
 	return fmt.Sprintf("%s%s [%s, %s]", bench.Figure(g.Median), unit, bench.Figure(g.Lo), bench.Figure(g.Hi))
 }
 
-// cell writes a figure for a table whose column has the unit.
+// cell formats a figure for a table whose column has the unit.
 func (g Got) cell() string {
 	if g.Text != "" {
 		return g.Text
@@ -146,6 +146,6 @@ func (g Got) cell() string {
 	return cmp.Or(text, "-")
 }
 
-// shareMargin is how far the difference of two shares of a profile may be off by
-// chance, in 19 of 20 profiles.
+// shareMargin is by how much the difference of two shares of a profile may be off by chance, in
+// 19 of 20 profiles.
 func shareMargin(samples int64) float64 { return 1.96 / math.Sqrt(float64(max(samples, 1))) }

@@ -1,19 +1,19 @@
-// Package kvload is a closed-loop load generator for key-value stores: streams,
-// each of which is one session that always has the same number of operations
-// under way, over a Driver for the store's own protocol.
+// Package kvload is a closed-loop load generator for key-value stores. It runs streams, each of
+// which is one session with a constant number of operations in flight, over a Driver for the
+// store's protocol.
 //
-// Operations are strong or weak, reads or writes, in shares that are set; keys
-// are drawn with a skew that is set. What a store lacks is replaced:
-// one without weak writes takes them as ordinary ones, and says so.
+// Operations are strong or weak, reads or writes, in configurable shares, and keys have a
+// configurable skew. What a store lacks is replaced: a store without weak writes executes them
+// as ordinary ones, and its driver says so.
 //
-// Every answer to a read is checked: it must be a value of the key that was asked
-// for. A small part of the operations goes to a key that only the one stream
-// writes, so that what a session must see of its own writes can be checked, too,
-// without a model of the store. A rate of wrong answers is worth nothing.
+// Every answer to a read is checked: it must be a value of the requested key. A small share of
+// the operations uses a key that only one stream writes, so that a session's view of its own
+// writes can be checked, too, without a model of the store. A rate of wrong answers means
+// nothing.
 //
-// The generator shares the machine with what it measures. A stream is one
-// goroutine, which takes all answers that have come, and sends the operations
-// that take their place in one write. Its streams are scheduled by Go: with many
-// of them, answers wait in the socket until a processor is free, and the latency
-// is in part the generator's own, as it is in any client that is built that way.
+// The generator shares the machine with what it measures. A stream is one goroutine, which
+// handles all answers that have arrived and sends the operations that replace them in one
+// write. Go schedules the streams: with many of them, answers wait in the socket until a
+// processor is free, so part of the latency is the generator's own, as in any client that is
+// built this way.
 package kvload

@@ -10,8 +10,8 @@ import (
 // Class is a kind of operation.
 type Class uint8
 
-// The classes. A strong operation is linearizable; a weak one is what the store
-// offers beside that.
+// The classes. A strong operation is linearizable; a weak one has the weaker guarantees that
+// the store offers.
 const (
 	StrongRead Class = iota
 	StrongWrite
@@ -20,7 +20,7 @@ const (
 	classes
 )
 
-// Weak reports whether the class is a weak one.
+// Weak reports whether the class is weak.
 func (c Class) Weak() bool { return c == WeakRead || c == WeakWrite }
 
 // Write reports whether operations of the class change the store.
@@ -34,69 +34,67 @@ func (c Class) String() string {
 type Op struct {
 	Class Class
 	Key   string
-	// Value is what a write stores. It is the stream's, and does not change until
-	// the operation has ended.
+	// Value is what a write stores. It belongs to the stream, and does not change until the
+	// operation has ended.
 	Value []byte
 }
 
-// Answer is how an operation has ended.
+// Answer is the outcome of an operation.
 type Answer struct {
-	Value []byte // of a read that found something; valid during the call
+	Value []byte // of a successful read; valid during the call
 	Found bool
-	// Fast tells of a strong write that it ended by votes, before its commit.
+	// Fast is set for a strong write that was answered by votes, before its commit.
 	Fast bool
 	Err  error
 }
 
-// Client is one session of a store. One goroutine calls Issue and Poll; Close may
-// come from another at any time, and ends a Poll.
+// Client is one session of a store. One goroutine calls Issue and Poll. Close may be called
+// from another at any time, and ends a Poll.
 type Client interface {
-	// Issue begins an operation without waiting for anything. The slot, from 0 on,
-	// names it until it has ended; there is one operation of a slot at a time.
+	// Issue starts an operation without waiting for anything. The slot, from 0 on, identifies
+	// it until it has ended; a slot has one operation at a time.
 	Issue(slot int, op *Op)
-	// Poll sends what Issue has left unsent, waits until an operation has ended,
-	// and reports each that has, without waiting in between. Its own error is that
-	// of the session: nothing that is under way will end.
+	// Poll sends what Issue has not sent, waits until an operation has ended, and reports each
+	// one that has, without further waiting. Its own error is that of the session: no pending
+	// operation will end.
 	Poll(ended func(slot int, a Answer)) error
 	Close() error
 }
 
 // Driver opens sessions of a store. It is safe for concurrent use.
 type Driver interface {
-	// Open opens the session of a stream, numbered from 0, that will have at most
-	// so many operations under way.
+	// Open opens the session of a stream, numbered from 0, with at most pendings operations in
+	// flight.
 	Open(ctx context.Context, stream, pendings int) (Client, error)
 	// Load stores values before a run.
 	Load(ctx context.Context, values iter.Seq2[string, []byte]) error
-	// Promises is what the store's sessions promise.
+	// Promises are the guarantees of the store's sessions.
 	Promises() Promises
 }
 
-// Promises is what may be expected of a store's answers.
+// Promises are the guarantees that a store's answers must satisfy.
 type Promises struct {
-	// WeakReads tells that there are reads that cost less than strong ones, and
-	// WeakWrites the same of writes. Without, a weak operation is done as a strong
-	// one.
+	// WeakReads is set if there are reads that cost less than strong ones, and WeakWrites
+	// likewise for writes. Otherwise a weak operation is executed as a strong one.
 	WeakReads, WeakWrites bool
-	// OwnWrites tells that a weak read sees what its session has written before.
+	// OwnWrites is set if a weak read sees earlier writes of its session.
 	OwnWrites bool
-	// TellsFast tells that answers say whether a write took the fast path.
+	// TellsFast is set if answers say whether a write took the fast path.
 	TellsFast bool
 }
 
 // ErrClosed is the error of Poll after Close.
 var ErrClosed = errors.New("session closed")
 
-// Completions lets a Client be made of a store whose operations end by a callback
-// from any goroutine: the callback calls Put, and Poll is Take. Make one by
-// NewCompletions.
+// Completions helps to implement a Client for a store whose operations end by a callback from
+// any goroutine: the callback calls Put, and Poll calls Take. Create it with NewCompletions.
 type Completions struct {
 	mu     sync.Mutex // guards all below
 	some   sync.Cond
 	ready  []completion
 	closed bool
 
-	taken []completion // of the goroutine that takes
+	taken []completion // used by the goroutine that calls Take
 }
 
 type completion struct {
@@ -111,7 +109,7 @@ func NewCompletions() *Completions {
 	return c
 }
 
-// Put notes that an operation has ended. The answer's value must stay as it is.
+// Put records that an operation has ended. The answer's value must not change afterwards.
 func (c *Completions) Put(slot int, a Answer) {
 	c.mu.Lock()
 	c.ready = append(c.ready, completion{slot, a})
@@ -122,8 +120,7 @@ func (c *Completions) Put(slot int, a Answer) {
 	}
 }
 
-// Take waits for completions and reports all that are there. After Close it
-// returns ErrClosed.
+// Take waits for completions and reports all of them. After Close it returns ErrClosed.
 func (c *Completions) Take(ended func(slot int, a Answer)) error {
 	c.mu.Lock()
 	for len(c.ready) == 0 && !c.closed {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Etcd drives an etcd cluster by etcd's own client, one of its clients for each
-// stream. A weak read is a serializable one: it is answered by the member that the
-// stream is connected to, and may be older than what the session has written.
+// Etcd drives an etcd cluster through etcd's own client, one client per stream. A weak read is
+// a serializable one: the member that the stream is connected to answers it, and it may be
+// older than the session's own writes.
 type Etcd struct {
 	// Endpoints are the members. Required.
 	Endpoints []string
@@ -40,7 +40,7 @@ func (d *Etcd) Open(ctx context.Context, stream, pendings int) (Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The client connects when it is first used, which is not to be measured.
+	// The client connects when it is first used, which must not be measured.
 	if _, err := client.Get(ctx, "weir:bench:"); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect: %w", err), client.Close())
 	}
@@ -54,7 +54,7 @@ func (d *Etcd) Open(ctx context.Context, stream, pendings int) (Client, error) {
 	return c, nil
 }
 
-// dialEtcd makes a client. It would write what it retries to the terminal.
+// dialEtcd makes a client that does not log its retries to the terminal.
 func dialEtcd(endpoints ...string) (*clientv3.Client, error) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	if err != nil {
@@ -63,7 +63,7 @@ func dialEtcd(endpoints ...string) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// leader returns the endpoint of the member that leads.
+// leader returns the endpoint of the leader.
 func (d *Etcd) leader(ctx context.Context) (string, error) {
 	client, err := dialEtcd(d.Endpoints...)
 	if err != nil {
@@ -98,8 +98,8 @@ func (d *Etcd) Load(ctx context.Context, values iter.Seq2[string, []byte]) error
 	})
 }
 
-// etcdClient is one client with a goroutine for each operation under way, since
-// etcd's calls return when they have ended.
+// etcdClient is one client with a goroutine for each operation in flight, since etcd's calls
+// block.
 type etcdClient struct {
 	client  *clientv3.Client
 	end     context.CancelFunc
@@ -157,7 +157,7 @@ func (c *etcdClient) Close() error {
 	return c.err
 }
 
-// callError is an error of a call with its code for a class.
+// callError is the error of a call, whose class is its code.
 type callError struct{ error }
 
 func (e callError) Unwrap() error { return e.error }

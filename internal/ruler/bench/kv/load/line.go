@@ -22,7 +22,7 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// lost is an error of the connection, as a stream is told of it.
+// lost converts an error of the connection to the one that the stream gets.
 func (l *line) lost(err error) error {
 	switch {
 	case err == nil:
@@ -42,7 +42,7 @@ func (l *line) Close() error {
 	return l.conn.Close()
 }
 
-// inBatches hands values out, a hundred at a time.
+// inBatches passes values on, a hundred at a time.
 func inBatches(values iter.Seq2[string, []byte], add func(key string, value []byte), flush func() error) error {
 	const batch = 100
 	n := 0

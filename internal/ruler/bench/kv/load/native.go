@@ -11,25 +11,24 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// Native drives weir kv by its own Go client, one for each stream, as a program
-// would use it: connected to all replicas, strong operations to the leader, weak
-// ones to the nearest, writes by the fast path where it pays.
+// Native drives weir kv through its own Go client, one client per stream, as a program would
+// use it: connected to all replicas, with strong operations to the leader, weak ones to the
+// nearest replica, and writes by the fast path if that pays.
 type Native struct {
-	// Addrs are the replicas, for native clients, by their ids from 1. Required.
+	// Addrs are the replicas' addresses for native clients, by their ids from 1. Required.
 	Addrs []string
-	// Place says which replica a stream sits beside: with Spread and RTT, stream i
-	// beside replica i, over and over, and all others are RTT away.
+	// Place says which replica a stream is close to: with Spread and RTT, stream i is close to
+	// replica i modulo their number, and all others are RTT away.
 	Place Place
 	// RTT is an artificial round trip to all other replicas. Default: none.
 	RTT time.Duration
-	// Path says when strong writes try the fast path. Default: where it has proved
-	// quicker.
+	// Path says when strong writes try the fast path. Default: when it has proved faster.
 	Path kv.Path
-	// Weak tells that the preset of the cluster has weak operations. Default:
-	// every operation is a strong one.
+	// Weak is set if the preset of the cluster has weak operations. Default: every operation is
+	// strong.
 	Weak bool
 
-	deaf atomic.Bool // the cluster did not answer the end of a session
+	deaf atomic.Bool // the cluster did not answer a request to end a session
 }
 
 // Promises implements Driver.
@@ -53,8 +52,8 @@ func (d *Native) Open(ctx context.Context, stream, _ int) (Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A session gets its id with its first write, and a leader with its first strong
-	// operation. Neither is to be measured.
+	// A session gets its id with its first write, and finds the leader with its first strong
+	// operation. Neither must be measured.
 	if _, err := client.Put(ctx, warmKey, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("begin a session: %w", err), client.Close())
 	}
@@ -64,7 +63,7 @@ func (d *Native) Open(ctx context.Context, stream, _ int) (Client, error) {
 // warmKey is written by each session before a run.
 const warmKey = "weir:bench:session"
 
-// loadWindow is how many values are under way at once.
+// loadWindow is how many values are in flight at once.
 const loadWindow = 256
 
 // Load implements Driver.
@@ -105,13 +104,12 @@ func (d *Native) Load(ctx context.Context, values iter.Seq2[string, []byte]) err
 	return errors.Join(err, d.end(client))
 }
 
-// endPatience is how long the end of a client waits for the cluster to forget its
-// session.
+// endPatience is how long a client waits for the cluster to end its session.
 const endPatience = time.Second
 
-// end closes a client, and before that its session, so that what the cluster keeps
-// of one run does not weigh on the next. A cluster that has not answered once is
-// not asked again: it forgets idle sessions by itself.
+// end ends the session of a client and closes the client, so that the cluster's state of one
+// run does not slow down the next. If the cluster does not answer once, it is not asked again:
+// it drops idle sessions by itself.
 func (d *Native) end(client *kv.Client) error {
 	if d.deaf.Load() {
 		return client.Close()

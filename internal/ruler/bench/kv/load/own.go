@@ -2,28 +2,27 @@ package kvload
 
 import "fmt"
 
-// own judges what a stream reads of the key that it alone writes. Its writes count
-// from 1, one of them is under way at a time, so that an answer must be at least
-// as new as the last one that had ended when the read began, and at most as new
-// as the last one that has begun.
+// own checks what a stream reads of the key that only it writes. Its writes are numbered from
+// 1, and one is in flight at a time, so that an answer must be at least as new as the last
+// write that had ended when the read began, and at most as new as the last one that has begun.
 type own struct {
 	key, stream int
 	name        string
 	begun       uint64
 	ended       uint64
-	busy        bool // a write is under way
-	lost        bool // a write has failed: it may happen at any time, nothing can be said
+	busy        bool // a write is in flight
+	lost        bool // a write has failed: it may take effect at any time, so nothing can be checked
 }
 
-// newOwn names the key after the run, too: what an earlier one has left on the same
-// store is not to be taken for this one's.
+// newOwn includes the run in the key's name: values of an earlier run on the same store must
+// not count.
 func newOwn(w Workload, stream int, run string) *own {
 	n := w.Keys + stream
 	return &own{key: n, stream: stream, name: keyName(n) + ":" + run}
 }
 
-// judge returns what is wrong with the answer to a read that began when so many
-// writes had ended, and whether it could be judged at all.
+// judge returns what is wrong with the answer to a read that began when floor writes had ended,
+// and whether it could be checked at all.
 func (o *own) judge(value []byte, found bool, size int, floor uint64) (wrong string, judged bool) {
 	if o.lost {
 		return "", false

@@ -17,8 +17,8 @@ import (
 // Numbers are little-endian.
 type Plain struct{ Addr string }
 
-// PlainHead is the length of a request without key and value, PlainAnswer that of an
-// answer without a value, and PlainWrite the operation that writes.
+// PlainHead is the length of a request without key and value, PlainAnswer that of an answer
+// without a value, and PlainWrite the code of a write.
 const (
 	PlainHead   = 10
 	PlainAnswer = 9
@@ -72,7 +72,7 @@ type plainClient struct {
 	line
 	out  []byte
 	in   []byte
-	have int // bytes of in that were read and not handed out
+	have int // bytes of in that were read and not yet parsed
 }
 
 // Issue implements Client.

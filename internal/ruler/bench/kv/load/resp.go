@@ -15,9 +15,9 @@ import (
 type Place int
 
 const (
-	// AtLeader has all streams connect to the leader.
+	// AtLeader connects all streams to the leader.
 	AtLeader Place = iota
-	// Spread has stream i connect to node i, over and over.
+	// Spread connects stream i to node i modulo their number.
 	Spread
 )
 
@@ -28,22 +28,20 @@ func (p Place) String() string {
 	return "spread"
 }
 
-// RESP drives servers of the Redis protocol, weir kv among them, over one plain
-// connection for each stream.
+// RESP drives servers of the Redis protocol, including weir kv, over one connection per stream.
 type RESP struct {
 	// Addrs are the nodes. Required.
 	Addrs []string
-	// Place chooses among them. AtLeader asks each for its ROLE.
+	// Place chooses among them. AtLeader queries the ROLE of each.
 	Place Place
-	// Levels tells that the server knows WEIR.LEVEL, by which a connection
-	// switches between strong operations and those of its session. Default:
-	// every operation is a plain one.
+	// Levels is set if the server supports WEIR.LEVEL, which switches a connection between
+	// strong operations and those of its session. Default: every operation is a plain one.
 	Levels bool
-	// WeakWrites tells that writes at the level of a session cost less there.
+	// WeakWrites is set if session-level writes cost less there.
 	WeakWrites bool
 
 	leader   atomic.Pointer[string]
-	patience time.Duration // with nodes without a leader; default: leaderPatience
+	patience time.Duration // with nodes that have no leader; default: leaderPatience
 }
 
 // Promises implements Driver.
@@ -69,8 +67,8 @@ func (d *RESP) Open(ctx context.Context, stream, pendings int) (Client, error) {
 	return c, nil
 }
 
-// findLeader returns the address of the node that says that it is the master, and
-// waits for one while an election is on. A single node need not be asked.
+// findLeader returns the address of the node that reports itself as master, and waits for one
+// during an election. A single node is not asked.
 func (d *RESP) findLeader(ctx context.Context) (string, error) {
 	if len(d.Addrs) == 1 {
 		return d.Addrs[0], nil
@@ -98,8 +96,7 @@ func (d *RESP) findLeader(ctx context.Context) (string, error) {
 	}
 }
 
-// leaderPatience is how long a leader is looked for, leaderPause how long nodes are
-// left alone that have none.
+// leaderPatience is how long to search for a leader, leaderPause the time between attempts.
 const (
 	leaderPatience = time.Minute
 	leaderPause    = 20 * time.Millisecond
@@ -121,7 +118,7 @@ func askRole(ctx context.Context, addr string) (string, error) {
 	return string(r.items[0].text), nil
 }
 
-// Load implements Driver: with one connection, a hundred values at a time.
+// Load implements Driver: over one connection, a hundred values at a time.
 func (d *RESP) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
 	addr, err := d.findLeader(ctx)
 	if err != nil {
@@ -151,10 +148,10 @@ func (d *RESP) Load(ctx context.Context, values iter.Seq2[string, []byte]) error
 type respClient struct {
 	line
 	out     []byte
-	in      []byte // holds what was read and not parsed in in[at:]
+	in      []byte // in[at:] was read and is not yet parsed
 	at      int
 	levels  bool
-	session bool  // the level that was asked for last
+	session bool  // the last requested level
 	waiting []int // slots in the order of their replies; -1 for a change of level
 	head    int
 }
@@ -167,7 +164,7 @@ func dialRESP(ctx context.Context, addr string) (*respClient, error) {
 	return &respClient{line: line{conn: conn}, in: make([]byte, 0, 16<<10)}, nil
 }
 
-// level is the slot of a reply that no operation waits for.
+// level is the slot of a reply that belongs to no operation.
 const level = -1
 
 // Issue implements Client.
@@ -200,7 +197,7 @@ func (c *respClient) Poll(ended func(slot int, a Answer)) error {
 		case err == nil:
 			c.at += n
 			if r.kind == '>' {
-				continue // pushed, unasked
+				continue // an unsolicited push message
 			}
 			slot, err := c.next()
 			if err != nil {
@@ -233,7 +230,7 @@ func answerOf(r reply) Answer {
 	return Answer{Value: r.text, Found: !r.null}
 }
 
-// next takes the slot that the next reply is for.
+// next removes the slot of the next reply.
 func (c *respClient) next() (int, error) {
 	if c.head == len(c.waiting) {
 		return 0, fmt.Errorf("%w: a reply that nobody waits for", errProtocol)
@@ -277,14 +274,13 @@ func (c *respClient) fill() error {
 	return c.lost(err)
 }
 
-// ask sends a command and returns its answer, of which nothing else may be under
-// way.
+// ask sends a command and returns its answer. Nothing else may be in flight.
 func (c *respClient) ask(args ...string) (reply, error) {
 	c.out = appendCommand(c.out, args...)
 	return c.answer()
 }
 
-// answer sends what is there and reads one reply.
+// answer sends buffered commands and reads one reply.
 func (c *respClient) answer() (reply, error) {
 	if err := c.send(); err != nil {
 		return reply{}, err

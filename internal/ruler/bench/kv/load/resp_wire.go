@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// reply is one answer of a Redis server, in either version of its protocol.
+// reply is a reply of a Redis server, in RESP2 or RESP3.
 type reply struct {
-	kind  byte   // '+', '-', ':', '$', '*' and those of the third version
-	text  []byte // of a line, or of a bulk string; within the buffer it was read from
+	kind  byte   // '+', '-', ':', '$', '*' and those of RESP3
+	text  []byte // of a line or a bulk string; refers to the buffer it was read from
 	null  bool
 	items []reply
 }
@@ -27,8 +27,8 @@ var (
 	errProtocol   = errors.New("not the Redis protocol")
 )
 
-// parseReply reads one reply at the beginning of b and returns its length. The
-// error is errIncomplete when more bytes are needed.
+// parseReply parses one reply at the start of b and returns its length. The error is
+// errIncomplete if more bytes are needed.
 func parseReply(b []byte) (reply, int, error) { return parseReplyAt(b, maxReplyDepth) }
 
 func parseReplyAt(b []byte, depth int) (reply, int, error) {
@@ -127,7 +127,7 @@ func appendBulk[T string | []byte](b []byte, s T) []byte {
 	return append(b, '\r', '\n')
 }
 
-// ReplyError is an error that a Redis server has answered.
+// ReplyError is an error reply of a Redis server.
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }

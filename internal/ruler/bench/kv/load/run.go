@@ -17,23 +17,23 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Config is one run.
+// Config is the configuration of a run.
 type Config struct {
 	// Driver opens the sessions. Required.
 	Driver Driver
 	// Workload is what they do.
 	Workload Workload
-	// Streams is the number of sessions, and Pendings that of the operations that
-	// each has under way. Default: 1.
+	// Streams is the number of sessions, and Pendings the number of operations that each has in
+	// flight. Default: 1.
 	Streams, Pendings int
 	// Warmup is the time from the first operation to the window. Default: none.
 	Warmup time.Duration
-	// Duration of the window. One of Duration and Count is required; with both,
-	// what comes first ends the run.
+	// Duration of the window. Duration or Count is required; with both, the first one reached
+	// ends the run.
 	Duration time.Duration
-	// Count of the operations that begin within the window, over all streams.
+	// Count of the operations that start within the window, over all streams.
 	Count int64
-	// Drain is how long answers are waited for after the window. Default: 10 s.
+	// Drain is how long to wait for answers after the window. Default: 10 s.
 	Drain time.Duration
 	// Watch reads the usage of each role's processes at both ends of the window.
 	// bench.RoleClient need not be given: it is this process.
@@ -48,7 +48,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate says what is missing or cannot be.
+// Validate returns what is missing or invalid.
 func (c Config) Validate() error {
 	switch {
 	case c.Driver == nil:
@@ -61,19 +61,19 @@ func (c Config) Validate() error {
 	return c.Workload.Validate()
 }
 
-// Outcome is what a run yields.
+// Outcome is the outcome of a run.
 type Outcome struct {
-	// Sample is ready for package bench. Wrong answers make it invalid.
+	// Sample is the complete sample. Wrong answers make it invalid.
 	Sample bench.Sample
-	// TotalOps counts all operations answered as expected, with warm-up and drain.
+	// TotalOps counts all operations answered as expected, including warm-up and drain.
 	TotalOps int64
 }
 
-// seriesInterval is that of the time series.
+// seriesInterval is the interval of the time series.
 const seriesInterval = 250 * time.Millisecond
 
-// Run opens all sessions, keeps their operations under way, closes them and
-// returns what happened. When ctx is done the run ends early with an error.
+// Run opens all sessions, keeps their operations in flight, closes them and returns the
+// outcome. If ctx is done, the run ends early with an error.
 func Run(ctx context.Context, c Config) (*Outcome, error) {
 	c = c.withDefaults()
 	if err := c.Validate(); err != nil {
@@ -94,7 +94,7 @@ func Run(ctx context.Context, c Config) (*Outcome, error) {
 	s, err := run.conduct(ctx)
 	run.closeAll()
 	if errors.Is(err, errBroken) {
-		err = nil // wait has the stream's own words
+		err = nil // wait returns the stream's own error
 	}
 	if err := errors.Join(err, run.wait()); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func openAll(ctx context.Context, c Config) ([]Client, error) {
 	return clients, nil
 }
 
-// errBroken tells that a stream has ended by an error.
+// errBroken means that a stream has ended with an error.
 var errBroken = errors.New("a stream has failed")
 
 // running is the state of one Run.
@@ -141,11 +141,11 @@ type running struct {
 	mu         sync.Mutex // guards all below
 	errs       []error
 	unfinished int64
-	givenUp    bool // the sessions were closed while answers were missing
+	givenUp    bool // the sessions were closed before all answers had come
 	broken     chan struct{}
 }
 
-// start lets the streams begin.
+// start starts the streams.
 func (r *running) start() {
 	r.started = true
 	r.broken = make(chan struct{})
@@ -167,7 +167,7 @@ func (r *running) start() {
 	go func() { r.streams.Wait(); close(r.done) }()
 }
 
-// conduct leads the run through warm-up, window and drain.
+// conduct takes the run through warm-up, window and drain.
 func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 	c := r.config
 	s.InFlight = c.Streams * c.Pendings
@@ -191,7 +191,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 	}
 	window := c.Duration
 	if window == 0 {
-		window = 24 * time.Hour // Count ends it
+		window = 24 * time.Hour // until Count is reached
 	}
 	if err := r.pause(ctx, window); err != nil {
 		return s, err
@@ -210,8 +210,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 	return s, r.pause(ctx, c.Drain)
 }
 
-// pause returns after d, when all streams have ended, or with an error: that of
-// ctx, or errBroken.
+// pause returns after d, when all streams have ended, or with an error: ctx's, or errBroken.
 func (r *running) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -226,7 +225,7 @@ func (r *running) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// closeAll ends the sessions, and with them the streams that still wait.
+// closeAll closes the sessions, which ends the streams that still wait.
 func (r *running) closeAll() {
 	r.mu.Lock()
 	r.givenUp = true
@@ -249,7 +248,7 @@ func (r *running) wait() error {
 	return errors.Join(r.errs...)
 }
 
-// collect adds up what the streams recorded.
+// collect adds up the streams' records.
 func (r *running) collect(s bench.Sample) *Outcome {
 	o := &Outcome{Sample: s}
 	o.Sample.KV, o.Sample.Latency = r.control.kv()

@@ -10,18 +10,18 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// never is a point in time that does not come.
+// never is a time that does not come.
 const never = int64(1<<63 - 1)
 
 // control is shared by the streams of a run.
 type control struct {
 	workload Workload
-	run      string   // tells this run from others on the same store
+	run      string   // distinguishes this run from others on the same store
 	names    []string // of the shared keys
 	promises Promises
 	clock    measure.Clock
 	from, to atomic.Int64 // the window; never until it opens and closes
-	stop     atomic.Bool  // nothing is to be issued any more
+	stop     atomic.Bool  // issue no more operations
 	limit    int64        // operations of the window, 0 for no limit
 	tickets  atomic.Int64 // taken
 	shards   []shard
@@ -29,7 +29,7 @@ type control struct {
 	live     *atomic.Int64
 }
 
-// shard is what some of the streams record into.
+// shard is what several streams record into.
 type shard struct {
 	mu       sync.Mutex // guards all below
 	latency  [classes]measure.Hist
@@ -40,14 +40,14 @@ type shard struct {
 	wrong    int64
 	fast     int64
 	examples []string
-	total    int64 // answered as expected, with warm-up and drain
+	total    int64 // answered as expected, including warm-up and drain
 	_        [40]byte
 }
 
-// maxExamples bounds the wrong answers that are described, for each shard.
+// maxExamples limits the described wrong answers per shard.
 const maxExamples = 3
 
-// ticket reports whether one more operation may begin.
+// ticket reports whether one more operation may start.
 func (c *control) ticket() bool {
 	switch {
 	case c.stop.Load():
@@ -59,17 +59,17 @@ func (c *control) ticket() bool {
 	}
 }
 
-// slot is one operation that is under way.
+// slot is one operation in flight.
 type slot struct {
 	op    Op
 	value []byte
 	key   int
 	own   bool
-	floor uint64 // of a read of the own key
+	floor uint64 // of a read of the stream's own key
 	began int64
 }
 
-// stream keeps the operations of one session under way. One goroutine.
+// stream keeps the operations of one session in flight. It is used by one goroutine.
 type stream struct {
 	number   int
 	control  *control
@@ -95,10 +95,10 @@ func newStream(c *control, number, pendings int, client Client) *stream {
 	return s
 }
 
-// maxFailures in a row are taken for a store that does not come back by itself.
+// maxFailures in a row mean that the store does not recover by itself.
 const maxFailures = 10_000
 
-// run returns when nothing may be issued any more and all is answered.
+// run returns when no more operations may be issued and all are answered.
 func (s *stream) run() error {
 	now := s.control.clock.Now()
 	for i := range s.slots {
@@ -138,7 +138,7 @@ func (s *stream) run() error {
 	return nil
 }
 
-// issue begins the next operation in a slot, if there is to be one.
+// issue starts the next operation in a slot, if there is one.
 func (s *stream) issue(i int, now int64) bool {
 	if !s.control.ticket() {
 		return false
@@ -170,7 +170,7 @@ func (s *stream) issue(i int, now int64) bool {
 	return true
 }
 
-// ended records an operation. The shard's lock is held.
+// ended records an operation. The caller holds the shard's lock.
 func (s *stream) ended(i int, a Answer, now int64) {
 	t := &s.slots[i]
 	s.underway--
@@ -205,7 +205,7 @@ func (s *stream) ended(i int, a Answer, now int64) {
 	}
 }
 
-// settle judges an answer, and notes what a write of the own key has come to.
+// settle checks an answer, and records the outcome of a write of the stream's own key.
 func (s *stream) settle(t *slot, a Answer) {
 	if t.op.Class.Write() {
 		if !t.own {
@@ -246,7 +246,7 @@ func (s *stream) settle(t *slot, a Answer) {
 	}
 }
 
-// classify names the class of an error: what it calls itself, or "error".
+// classify returns the class of an error: its Class method's, or "error".
 func classify(err error) string {
 	var named interface{ Class() string }
 	if errors.As(err, &named) {
@@ -255,7 +255,7 @@ func classify(err error) string {
 	return "error"
 }
 
-// kv is what the shards hold together.
+// kv merges the shards.
 func (c *control) kv() (*bench.KV, *measure.Hist) {
 	kv, all := &bench.KV{}, &measure.Hist{}
 	if c.promises.TellsFast {

@@ -11,27 +11,26 @@ import (
 
 // Workload is what the streams do.
 type Workload struct {
-	// WeakPercent of the operations are weak, WritePercent of either kind writes.
+	// WeakPercent of the operations are weak; WritePercent of the weak and of the strong ones
+	// are writes.
 	WeakPercent, WritePercent float64
 	// Keys is the number of keys that all streams share. Required.
 	Keys int
-	// Skew is the exponent of Zipf's law by which keys are drawn: the k-th key is
-	// asked for in proportion to k^-Skew. 0: all alike.
+	// Skew is the exponent of Zipf's law for keys: the k-th key is chosen in proportion to
+	// k^-Skew. 0: uniform.
 	Skew float64
-	// ConflictPercent of the operations go to one single key, which all streams
-	// share.
+	// ConflictPercent of the operations use one single key, which all streams share.
 	ConflictPercent float64
 	// ValueBytes is the size of values, at least LeastValue. Default: 100.
 	ValueBytes int
-	// OwnEvery makes one of so many operations go to a key that its stream alone
-	// writes, so that what it reads there can be judged. Default: 64. Negative:
-	// none.
+	// OwnEvery makes one in so many operations use a key that only its stream writes, so that
+	// reads of it can be checked. Default: 64. Negative: none.
 	OwnEvery int
-	// Seed makes another sequence of operations. The same one gives the same.
+	// Seed selects the sequence of operations: the same seed gives the same sequence.
 	Seed uint64
 }
 
-// LeastValue is the size of the smallest value, which says where it is from.
+// LeastValue is the size of the smallest value, which only contains its origin.
 const LeastValue = 24
 
 func (w Workload) withDefaults() Workload {
@@ -44,7 +43,7 @@ func (w Workload) withDefaults() Workload {
 	return w
 }
 
-// Validate says what cannot be.
+// Validate returns what is invalid.
 func (w Workload) Validate() error {
 	percent := func(p float64) bool { return p >= 0 && p <= 100 }
 	switch {
@@ -60,8 +59,7 @@ func (w Workload) Validate() error {
 	return nil
 }
 
-// keyName is the name of a key by its number; those of the streams' own follow
-// those that are shared.
+// keyName is the name of a key by its number; the streams' own keys follow the shared ones.
 func keyName(n int) string { return fmt.Sprintf("weir:bench:%08d", n) }
 
 // keyNames are the names of all shared keys.
@@ -73,8 +71,7 @@ func (w Workload) keyNames() []string {
 	return names
 }
 
-// Values yields what each of the shared keys holds before a run. A value is valid
-// until the next.
+// Values yields the initial values of the shared keys. A value is valid until the next.
 func (w Workload) Values() iter.Seq2[string, []byte] {
 	w = w.withDefaults()
 	return func(yield func(string, []byte) bool) {
@@ -88,9 +85,9 @@ func (w Workload) Values() iter.Seq2[string, []byte] {
 	}
 }
 
-// A value begins with where it is from: the key's number (8 bytes), the stream
-// (8) and how many writes of that stream went to the key before (8). Keys that
-// are shared have no such count, since nothing could be concluded from it.
+// A value starts with its origin: the key's number (8 bytes), the stream (8) and the number of
+// earlier writes of that stream to the key (8). For shared keys that number is 0, since nothing
+// could be concluded from it.
 const nobody = 1<<32 - 1 // the stream of values that were there before
 
 func newValue(size int) []byte { return slices.Repeat([]byte{'v'}, size) }
@@ -101,7 +98,7 @@ func stamp(value []byte, key, stream int, count uint64) {
 	binary.BigEndian.PutUint64(value[16:], count)
 }
 
-// origin is what a value says of where it is from; false when it is none of ours.
+// origin parses the origin of a value; false if the value is not one of ours.
 func origin(value []byte, size int) (key, stream int, count uint64, ok bool) {
 	if len(value) != size {
 		return 0, 0, 0, false
@@ -109,11 +106,11 @@ func origin(value []byte, size int) (key, stream int, count uint64, ok bool) {
 	return int(binary.BigEndian.Uint64(value)), int(binary.BigEndian.Uint64(value[8:])), binary.BigEndian.Uint64(value[16:]), true
 }
 
-// chooser draws the operations of one stream. One goroutine.
+// chooser chooses the operations of one stream. It is used by one goroutine.
 type chooser struct {
 	w    Workload
 	rng  *rand.Rand
-	zipf *zipf // nil: all keys alike
+	zipf *zipf // nil: uniform keys
 }
 
 func newChooser(w Workload, stream int) *chooser {
@@ -124,7 +121,7 @@ func newChooser(w Workload, stream int) *chooser {
 	return c
 }
 
-// class draws a class.
+// class chooses a class.
 func (c *chooser) class() Class {
 	weak := c.percent(c.w.WeakPercent)
 	write := c.percent(c.w.WritePercent)
@@ -144,7 +141,7 @@ func (c *chooser) percent(p float64) bool {
 	return p > 0 && (p >= 100 || c.rng.Float64()*100 < p)
 }
 
-// key draws a shared key. The first one is the one that conflicts are about.
+// key chooses a shared key. The first one is the key of ConflictPercent.
 func (c *chooser) key() int {
 	switch {
 	case c.percent(c.w.ConflictPercent):
@@ -156,7 +153,7 @@ func (c *chooser) key() int {
 	}
 }
 
-// own reports whether the next operation is for the stream's own key.
+// own reports whether the next operation uses the stream's own key.
 func (c *chooser) own() bool {
 	return c.w.OwnEvery > 0 && c.rng.IntN(c.w.OwnEvery) == 0
 }

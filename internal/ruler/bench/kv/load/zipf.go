@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 )
 
-// maxSkew bounds exponents to those whose arithmetic stays far from overflow.
+// maxSkew limits exponents, so that the arithmetic stays far from overflow.
 const maxSkew = 8
 
-// zipf draws from 0 to n-1, k in proportion to (k+1)^-s, for any s > 0: that of
-// the standard library wants s > 1, and most measurements of stores use less. The
-// method is rejection-inversion (W. Hörmann, G. Derflinger, "Rejection-inversion
-// to generate variates from monotone discrete distributions", 1996): constant
-// time, no tables, and about 1.1 draws for each value.
+// zipf returns numbers from 0 to n-1, k in proportion to (k+1)^-s, for any s > 0: the standard
+// library's generator needs s > 1, and most benchmarks of stores use less. The method is
+// rejection-inversion (W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates
+// from monotone discrete distributions", 1996): constant time, no tables, and about 1.1 draws
+// per value.
 type zipf struct {
 	n        float64
 	s        float64
@@ -41,8 +41,8 @@ func (z *zipf) draw(rng *rand.Rand) int {
 
 func (z *zipf) density(x float64) float64 { return math.Exp(-z.s * math.Log(x)) }
 
-// integral is that of the density from 1 to x: (x^(1-s) - 1) / (1-s), and log x
-// for s = 1.
+// integral is the integral of the density from 1 to x: (x^(1-s) - 1) / (1-s), and log x for s =
+// 1.
 func (z *zipf) integral(x float64) float64 {
 	l := math.Log(x)
 	return expm1Over((1-z.s)*l) * l
@@ -53,7 +53,7 @@ func (z *zipf) inverse(x float64) float64 {
 	return math.Exp(log1pOver(t) * x)
 }
 
-// expm1Over is (e^x - 1) / x, log1pOver log(1+x) / x, both with their limits at 0.
+// expm1Over is (e^x - 1) / x, log1pOver is log(1+x) / x, both with their limits at 0.
 func expm1Over(x float64) float64 {
 	if math.Abs(x) > 1e-8 {
 		return math.Expm1(x) / x
