@@ -17,23 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the lab looks for servers that are not where the distribution puts them.
+// Variables that name servers outside the places of distributions.
 const (
 	// EnvPostgresBin names the directory that holds postgres and initdb.
 	EnvPostgresBin = "WEIR_PG_BIN"
-	// EnvPostgresBundle names an unpacked bundle of PostgreSQL binaries, such
-	// as those that zonky or pgserver publish: the directory itself, or one of
-	// its children, has a bin directory.
+	// EnvPostgresBundle names an unpacked bundle of PostgreSQL binaries, such as zonky or
+	// pgserver publish: a directory that has a bin directory, or whose child has one.
 	EnvPostgresBundle = "WEIR_PG_BUNDLE"
 	// EnvPgBouncer names the pgbouncer program.
 	EnvPgBouncer = "WEIR_PGBOUNCER"
 )
 
-// NotInstalledError says that a server is not on this machine. Tests skip on
-// it, except in CI; operators run Hint.
+// NotInstalledError says that a server is not installed on this machine. Tests skip on it,
+// except in CI; for operators, Hint is the command to run.
 type NotInstalledError struct {
 	Server string   // for example "PostgreSQL"
-	Looked []string // the places that were tried
+	Looked []string // the places that were searched
 	Hint   string   // the one command that installs it
 }
 
@@ -52,10 +51,9 @@ func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor)
 
 var versionPattern = regexp.MustCompile(`\b(\d{1,4})(?:\.(\d{1,4})|devel|beta\d+|rc\d+)`)
 
-// parseVersion finds the version in what a program prints for --version, such
-// as "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", "postgres
-// (PostgreSQL) 19devel" or "PgBouncer 1.18.0". A version without a minor part
-// has minor 0.
+// parseVersion finds the version in the output of --version, such as "postgres (PostgreSQL)
+// 15.18 (Debian 15.18-0+deb12u1)", "postgres (PostgreSQL) 19devel" or "PgBouncer 1.18.0". A
+// version without a minor part has minor 0.
 func parseVersion(s string) (version, error) {
 	m := versionPattern.FindStringSubmatch(s)
 	if m == nil {
@@ -78,7 +76,7 @@ func parseVersion(s string) (version, error) {
 type postgresBinaries struct {
 	dir     string // holds postgres and initdb
 	version version
-	text    string // what postgres --version prints: names the build exactly
+	text    string // output of postgres --version, which identifies the build
 }
 
 func (b postgresBinaries) path(name string) string { return filepath.Join(b.dir, name) }
@@ -93,9 +91,9 @@ func (b postgresBinaries) hasLibrary(name string) bool {
 	return false
 }
 
-// initdbArgs makes a data directory that fits every configuration: what differs
-// between servers (settings, authentication, passwords) is written afterwards.
-// --no-sync: until its server runs, a lab directory is worth nothing.
+// initdbArgs make a data directory that fits every configuration: what differs between servers
+// (settings, authentication, passwords) is written afterwards. --no-sync: a lab directory has
+// no value before its server runs.
 var initdbArgs = []string{
 	"-U", superuser, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions",
 }
@@ -114,10 +112,10 @@ func (b postgresBinaries) cluster() cluster {
 	}
 }
 
-// FindPostgres returns the directory that holds postgres and initdb, and their
-// version such as "15.18". It takes the first of binDir (when not empty),
-// $WEIR_PG_BIN, the newest /usr/lib/postgresql/*/bin, the PATH, and
-// $WEIR_PG_BUNDLE. The error is a *NotInstalledError when there is none.
+// FindPostgres returns the directory that holds postgres and initdb, and their version, such as
+// "15.18". It takes the first of binDir (if not empty), $WEIR_PG_BIN, the newest
+// /usr/lib/postgresql/*/bin, the PATH, and $WEIR_PG_BUNDLE. The error is a *NotInstalledError
+// if there is none.
 func FindPostgres(ctx context.Context, binDir string) (dir, version string, err error) {
 	b, err := findPostgres(ctx, binDir)
 	if err != nil {
@@ -130,7 +128,7 @@ func findPostgres(ctx context.Context, binDir string) (postgresBinaries, error) 
 	if binDir == "" {
 		binDir = os.Getenv(EnvPostgresBin)
 	}
-	if binDir != "" { // asked for: nothing else will do
+	if binDir != "" { // requested explicitly: use no other
 		if !isPostgresDir(binDir) {
 			return postgresBinaries{}, fmt.Errorf("find PostgreSQL: %s does not hold postgres and initdb", binDir)
 		}
@@ -187,7 +185,7 @@ func inspectPostgres(ctx context.Context, dir string) (postgresBinaries, error) 
 	if err != nil {
 		return postgresBinaries{}, fmt.Errorf("find PostgreSQL: %w", err)
 	}
-	// postgres answers --version even to root.
+	// Even root may run postgres --version.
 	out, err := askVersion(ctx, filepath.Join(dir, "postgres"), "--version")
 	if err != nil {
 		return postgresBinaries{}, fmt.Errorf("ask PostgreSQL for its version: %w", err)
@@ -199,11 +197,11 @@ func inspectPostgres(ctx context.Context, dir string) (postgresBinaries, error) 
 	return postgresBinaries{dir, v, strings.TrimSpace(out)}, nil
 }
 
-// versions remembers what programs have answered, by programID: each start of a server
-// asks anew, which took MariaDB's 27 ms.
+// versions caches the versions of programs, by programID: each start of a server needs it, and
+// asking MariaDB took 27 ms.
 var versions sync.Map
 
-// programID is a program as it is now: one that was replaced is asked again.
+// programID identifies a program file: a replaced one is asked again.
 type programID struct {
 	path string
 	ino  uint64
@@ -211,7 +209,7 @@ type programID struct {
 	mod  unix.Timespec
 }
 
-// askVersion runs a program that tells its version, once in the life of this process.
+// askVersion runs a program to print its version, once per process.
 func askVersion(ctx context.Context, path string, args ...string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -228,8 +226,8 @@ func askVersion(ctx context.Context, path string, args ...string) (string, error
 	return out, err
 }
 
-// findPgBouncer returns the path and version of pgbouncer: binary when not
-// empty, $WEIR_PGBOUNCER, the PATH, /usr/sbin.
+// findPgBouncer returns the path and version of pgbouncer: binary if not empty, else the first
+// of $WEIR_PGBOUNCER, the PATH, /usr/sbin.
 func findPgBouncer(ctx context.Context, binary string) (string, version, error) {
 	if binary == "" {
 		binary = os.Getenv(EnvPgBouncer)
@@ -259,7 +257,7 @@ func findPgBouncer(ctx context.Context, binary string) (string, version, error) 
 	return binary, v, err
 }
 
-// NotInstalled reports whether err says that a server is missing on this machine.
+// NotInstalled reports whether err says that a server is not installed on this machine.
 func NotInstalled(err error) bool {
 	var e *NotInstalledError
 	return errors.As(err, &e)

@@ -16,27 +16,26 @@ import (
 	"time"
 )
 
-// BrokerConfig describes one of the servers that are no databases: NATS, Redis,
-// RabbitMQ, Kafka, and the S3 server. Its zero value is a durable server on a
-// free port, open to everyone on this machine.
+// BrokerConfig describes a server that is not a database: NATS, Redis, RabbitMQ, Kafka, or the
+// S3 server. Its zero value is a durable server on a free port, open to everyone on this
+// machine.
 type BrokerConfig struct {
-	// Durability is what an acknowledged message promises, as far as the
-	// server has that choice; each Start function says what it makes of it.
-	// Default: Prod.
+	// Durability is the durability of an acknowledged message, as far as the server has that
+	// choice; see each Start function. Default: Prod.
 	Durability Durability
-	// Settings are the server's own, by the names of its configuration file;
-	// they win over the lab's. The S3 server has none. Default: none.
+	// Settings are the server's own, by the names in its configuration file; they override the
+	// lab's. The S3 server has none. Default: none.
 	Settings map[string]string
-	// Password is what clients must prove to know. Kafka has none. Default:
-	// none; "weir" where a server insists on one (RabbitMQ, S3).
+	// Password is the password of clients. Kafka has none. Default: none, or "weir" if the
+	// server requires one (RabbitMQ, S3).
 	Password string
-	// Program is the server's program; of Kafka, the directory that holds its
-	// libs directory. Default: see the server's Find function.
+	// Program is the server's program; for Kafka, the directory with its libs directory.
+	// Default: see the server's Find function.
 	Program string
 	// Port to listen on. Default: a free one.
 	Port int
-	// Log receives the server's log as it is written, beside the log file.
-	// Default: nil.
+	// Log receives the server's log as it is written, in addition to the log file. Default:
+	// nil.
 	Log io.Writer
 }
 
@@ -60,17 +59,17 @@ func (c BrokerConfig) validate() error {
 	return nil
 }
 
-// broker is what those servers have in common beside being servers.
+// broker is the common part of those servers, besides server.
 type broker struct {
 	server
 	cfg     BrokerConfig
 	version string
-	conf    string // the directory of configuration files, for the server's user to read
-	aux     []int  // ports beside the one for clients
+	conf    string // the directory of configuration files, readable by the server's user
+	aux     []int  // ports other than the one for clients
 }
 
-// open starts a broker: prepare has a run directory to fill, and launch starts
-// the process. As root it runs as user, or as root where user is "".
+// open starts a broker: prepare fills the run directory, and launch starts the process. If this
+// process is root, the broker runs as user, or as root if user is "".
 func (b *broker) open(
 	ctx context.Context, title, user string, cfg BrokerConfig, prepare, launch func(context.Context) error,
 ) error {
@@ -83,7 +82,7 @@ func (b *broker) open(
 	}
 	b.cfg = cfg
 	b.server = server{
-		// Erlang has the error's name instead of its words.
+		// Erlang logs the error's name instead of its text.
 		title: title, farewell: syscall.SIGTERM, taken: "ddress already in use",
 		port: cfg.Port, anyPort: cfg.Port == 0, logCopy: cfg.Log, as: as, launch: launch,
 	}
@@ -98,8 +97,8 @@ func (b *broker) open(
 	})
 }
 
-// choosePorts takes a free port for clients and more for the server's own use,
-// for the first start; a restart keeps them.
+// choosePorts reserves a free port for clients and further ones for the server itself, at the
+// first start; a restart keeps them.
 func (b *broker) choosePorts(more int) error {
 	if b.proc != nil {
 		return nil
@@ -114,9 +113,9 @@ func (b *broker) choosePorts(more int) error {
 	return nil
 }
 
-// serve starts the process and returns when it answers. A stranger may have
-// been faster at the port, and answer in the server's stead until the server
-// has noticed and ended: so the port must be the process's own, too.
+// serve starts the process and returns when it answers. Another process may have taken the port
+// first, and answer instead of the server until the server notices and exits: so the process
+// must own the port, too.
 func (b *broker) serve(ctx context.Context, program string, args []string, probe func(ctx context.Context, addr string) error) error {
 	return b.run(ctx, program, args, func(p *process) bool {
 		ctx, cancel := context.WithTimeout(ctx, probePatience)
@@ -125,8 +124,8 @@ func (b *broker) serve(ctx context.Context, program string, args []string, probe
 	})
 }
 
-// dialProbe connects to a server that may hang: for probePatience, the connection
-// included.
+// dialProbe connects to a server that may hang: the connection has a deadline of probePatience
+// in total.
 func dialProbe(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
@@ -144,7 +143,7 @@ func (b *broker) write(name string, content string) (string, error) {
 	return path, b.place(path, []byte(content))
 }
 
-// settings is what the lab sets, and what the configuration sets instead.
+// settings merges the lab's settings and those of the configuration, which override them.
 func (b *broker) settings(own map[string]string) map[string]string {
 	all := maps.Clone(own)
 	maps.Copy(all, b.cfg.Settings)
@@ -154,7 +153,7 @@ func (b *broker) settings(own map[string]string) map[string]string {
 // Version is the server's version, such as "2.9.10".
 func (b *broker) Version() string { return b.version }
 
-// Password is what clients must prove to know, or "".
+// Password is the password of clients, or "".
 func (b *broker) Password() string { return b.cfg.Password }
 
 // brokerProgram says where a broker's program may be.
@@ -162,18 +161,18 @@ type brokerProgram struct {
 	title string   // "NATS"
 	env   string   // the variable that names it
 	name  string   // "nats-server"
-	dirs  []string // looked through before the PATH
-	late  []string // and after it
+	dirs  []string // searched before the PATH
+	late  []string // searched after it
 	hint  string   // the command that installs it
 }
 
-// find returns the program's path: given when not empty, or the first place
-// that has it. The error is a *NotInstalledError when none has.
+// find returns the program's path: given if not empty, or the first place that has it. The
+// error is a *NotInstalledError if none has.
 func (p brokerProgram) find(given string) (string, error) {
 	if given == "" {
 		given = os.Getenv(p.env)
 	}
-	if given != "" { // asked for: nothing else will do
+	if given != "" { // requested explicitly: use no other
 		if !isFile(given) {
 			return "", fmt.Errorf("find %s: %s is not a program", p.title, given)
 		}
@@ -196,8 +195,8 @@ func (p brokerProgram) find(given string) (string, error) {
 	return "", &NotInstalledError{Server: p.title, Looked: append(append(looked, "the PATH"), p.late...), Hint: p.hint}
 }
 
-// absolute does not follow links: redis-server is one to a program that does
-// other things under its own name.
+// absolute does not follow links: redis-server is a link to a program that behaves differently
+// under its own name.
 func absolute(title, path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -221,8 +220,8 @@ func (p brokerProgram) ask(ctx context.Context, path string) (string, error) {
 	return v, nil
 }
 
-// checkout lists the places of weir's own source tree that this process works
-// in or was built into: scripts put there what no distribution has.
+// checkout lists paths in weir's source tree, found from the working directory and from where
+// this program was built: scripts install there what no distribution has.
 func checkout(below string) []string {
 	var dirs []string
 	if dir, err := os.Getwd(); err == nil {

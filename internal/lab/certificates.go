@@ -17,14 +17,13 @@ import (
 	"time"
 )
 
-// KeyPair names the two PEM files of a certificate.
+// KeyPair names the two PEM files of a certificate and its key.
 type KeyPair struct {
 	Cert string // path of the certificate
-	Key  string // path of its private key, readable by its user alone
+	Key  string // path of its private key, readable only by its user
 }
 
-// authority is a certificate authority of one server. Its key never leaves
-// memory and dies with the process.
+// authority is a certificate authority for one server. Its key exists only in memory.
 type authority struct {
 	dir    string
 	caCert string // path of the CA's certificate
@@ -34,7 +33,7 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// certLifetime is generous: nothing of a lab outlives the day.
+// certLifetime is generous: no lab server runs for longer than a day.
 const certLifetime = 30 * 24 * time.Hour
 
 func newAuthority(dir string) (*authority, error) {
@@ -72,8 +71,8 @@ func newTemplate(commonName string) *x509.Certificate {
 	}
 }
 
-// issueServer makes the server's certificate and gives its key to as, since
-// PostgreSQL refuses a key that others may read.
+// issueServer makes the server's certificate and gives its key to the user as, since PostgreSQL
+// refuses a key that others may read.
 func (a *authority) issueServer(as *identity) error {
 	t := newTemplate("localhost")
 	t.DNSNames = []string{"localhost"}
@@ -138,8 +137,7 @@ func writePEM(path, kind string, der []byte, mode os.FileMode) error {
 	return nil
 }
 
-// CACert is the path of the certificate that vouches for the server's, or ""
-// without TLS.
+// CACert is the path of the CA's certificate, or "" without TLS.
 func (s *server) CACert() string {
 	if s.tls == nil {
 		return ""

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Node is one process of a cluster. Besides what every server of the lab can do
-// (Kill, Restart, Pause, Resume, PID, Addr, LogTail), it knows its number. Its
-// methods are safe for concurrent use, but for Stop, which the cluster calls.
+// Node is one process of a cluster. It has the methods of every lab server (Kill, Restart,
+// Pause, Resume, PID, Addr, LogTail) and a number. Its methods are safe for concurrent use,
+// except Stop, which the cluster calls.
 type Node struct {
 	broker
 	number int
@@ -24,20 +24,20 @@ type Node struct {
 	args   func() []string
 }
 
-// Number counts the nodes of a cluster from 1.
+// Number is the number of the node in its cluster, from 1.
 func (n *Node) Number() int { return n.number }
 
-// start launches the process and returns when it has taken its port. Whether the
-// cluster has a leader is not a question for one node: see fleet.Await.
+// start starts the process and returns when it listens on its port. Only fleet.Await finds out
+// whether the cluster has a leader.
 func (n *Node) start(ctx context.Context) error {
 	return n.run(ctx, n.binary, n.args(), func(p *process) bool { return p.listensOn(n.port) })
 }
 
-// loopback is an address of this machine.
+// loopback is an address on the loopback.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// fleet is several processes of one program that form one service. It is made
-// by one goroutine; then its methods are safe for concurrent use.
+// fleet is several processes of one program that form one service. One goroutine creates it;
+// after that, its methods are safe for concurrent use.
 type fleet struct {
 	title   string
 	version string
@@ -47,24 +47,23 @@ type fleet struct {
 	ready func(*Node) string
 }
 
-// fleetPlan says how a cluster is made.
+// fleetPlan describes a cluster to start.
 type fleetPlan struct {
 	title, user string
 	nodes       int
-	more        int // ports of each node beside the one for clients
+	more        int // ports of each node other than the one for clients
 	cfg         BrokerConfig
 	binary      string
-	procs       int // processors that each node may use at once; 0: what are there, shared out
-	// args are those of a node, of which all ports are given, its own at its
-	// number less one: the one for clients first.
+	procs       int // processors that each node may use; 0: an equal share
+	// args returns the arguments of a node. ports has the ports of all nodes, of node N at
+	// index N-1, with the one for clients first.
 	args  func(ports [][]int, n *Node) []string
 	ready func(*Node) string
 }
 
-// begin starts all nodes at once and returns when each of them can serve. A port
-// that somebody else was faster to take costs another attempt of the whole
-// cluster, since every node has been told of all ports. A failure leaves nothing
-// behind.
+// begin starts all nodes concurrently and returns when each of them can serve. If another
+// process takes a port first, the whole cluster is started again, since every node knows all
+// ports. A failure leaves nothing behind.
 func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 	f.title, f.ready = p.title, p.ready
 	if p.procs == 0 {
@@ -85,7 +84,7 @@ func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 	}
 }
 
-// clusterFarewell is how long a cluster that did not start is asked to end.
+// clusterFarewell is how long a cluster that did not start may take to stop.
 const clusterFarewell = 5 * time.Second
 
 func (f *fleet) attempt(ctx context.Context, p fleetPlan) error {
@@ -132,8 +131,8 @@ func (f *fleet) attempt(ctx context.Context, p fleetPlan) error {
 	return nil
 }
 
-// Await returns when every node that runs says that it can serve, as after
-// Restart of one of them.
+// Await waits until every running node reports that it can serve, for example after Restart of
+// one of them.
 func (f *fleet) Await(ctx context.Context) error {
 	for _, n := range f.nodes {
 		var last error
@@ -153,7 +152,7 @@ func (f *fleet) Await(ctx context.Context) error {
 	return nil
 }
 
-// probeHTTP asks a URL once and is content with 200.
+// probeHTTP requests a URL once and returns nil if the status is 200.
 func probeHTTP(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
@@ -161,7 +160,7 @@ func probeHTTP(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", url, err)
 	}
-	// A transport of its own keeps no connection, which a paused node would hold.
+	// A separate transport keeps no connection open, which a paused node would hold.
 	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return err
@@ -187,7 +186,7 @@ func (f *fleet) Addrs() []string {
 	return all
 }
 
-// PIDs are the ids of the processes that run now.
+// PIDs are the IDs of the running processes.
 func (f *fleet) PIDs() []int {
 	var all []int
 	for _, n := range f.nodes {
@@ -196,11 +195,11 @@ func (f *fleet) PIDs() []int {
 	return all
 }
 
-// Version is what the program says of itself.
+// Version is the program's version.
 func (f *fleet) Version() string { return f.version }
 
-// Stop ends all nodes at once and removes their directories. When ctx ends first
-// they are killed instead. A second call does nothing.
+// Stop stops all nodes concurrently and removes their directories. If ctx ends first, they are
+// killed instead. A second call does nothing.
 func (f *fleet) Stop(ctx context.Context) error {
 	errs := make([]error, len(f.nodes))
 	var stops sync.WaitGroup

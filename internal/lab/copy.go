@@ -19,21 +19,21 @@ import (
 // directory is about a thousand small files, most of them in three directories.
 const copyWorkers = 4
 
-// treeCopy copies a directory by system calls of its own, not by those of package os:
-// go test notes each file that a test opens or asks for through os, and looks at each
-// before it keeps the result, which took it 19 µs a file.
+// treeCopy copies a directory with system calls instead of package os: go test records each
+// file that a test opens or stats through os, and checks each of them before it caches the
+// result, which took 19 µs per file.
 type treeCopy struct {
 	as *identity // who gets the files, nil for this process
-	// holes leaves out blocks of zeros, which cost neither time nor memory until they
-	// are written. Not on a disk that is measured: to fill a hole takes it longer than
-	// to write what is there.
+	// holes leaves out blocks of zeros, which then cost no time and no memory until they are
+	// written. It is not for disks that are measured: filling a hole takes longer than
+	// overwriting a block.
 	holes    bool
-	distinct atomic.Bool // the copy cannot share blocks with the original: one has tried
+	distinct atomic.Bool // the copy cannot share blocks with the original, as an attempt showed
 	dirs     *errgroup.Group
 }
 
-// copyTree copies the content of directory src into the existing directory dst:
-// directories and ordinary files with their modes, given to as.
+// copyTree copies the content of directory src into the existing directory dst: directories and
+// regular files with their modes, owned by as.
 func copyTree(ctx context.Context, src, dst string, as *identity, holes bool) error {
 	t := treeCopy{as: as, holes: holes}
 	t.dirs, ctx = errgroup.WithContext(ctx)
@@ -45,7 +45,7 @@ func copyTree(ctx context.Context, src, dst string, as *identity, holes bool) er
 	return nil
 }
 
-// dir copies the content of src into dst, of which the files are copied beside it.
+// dir copies the content of src into dst. The files are copied concurrently.
 func (t *treeCopy) dir(ctx context.Context, src, dst string) error {
 	entries, err := readDirUnnoted(src)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *treeCopy) dir(ctx context.Context, src, dst string) error {
 	return nil
 }
 
-// readDirUnnoted is os.ReadDir, of which go test learns nothing.
+// readDirUnnoted is os.ReadDir, hidden from go test.
 func readDirUnnoted(path string) ([]fs.DirEntry, error) {
 	fd, err := openUnnoted(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -131,7 +131,7 @@ func (t *treeCopy) files(ctx context.Context, src, dst string, names []string) (
 	return nil
 }
 
-// file shares the blocks where the file system can, else copies them.
+// file shares the blocks if the file system can, else it copies them.
 func (t *treeCopy) file(from, to int, name string) (err error) {
 	in, err := openUnnoted(from, name, unix.O_RDONLY, 0)
 	if err != nil {
@@ -167,7 +167,7 @@ func (t *treeCopy) file(from, to int, name string) (err error) {
 	return nil
 }
 
-// copyBlock is how much is read at once, and the size of the smallest hole.
+// copyBlock is the size of a read, and of the smallest hole.
 const copyBlock = 64 << 10
 
 var (
@@ -180,12 +180,12 @@ func (t *treeCopy) content(out, in int, size int64) error {
 	defer copyBlocks.Put(block)
 	at := int64(0)
 	for at < size {
-		if t.holes && size > copyBlock { // what is a hole already need not be read
+		if t.holes && size > copyBlock { // existing holes need not be read
 			data, err := unix.Seek(in, at, unix.SEEK_DATA)
 			if errors.Is(err, unix.ENXIO) {
 				break // up to the end
 			}
-			if err == nil { // else a file system that does not know
+			if err == nil { // otherwise the file system does not support it
 				at = data
 			}
 		}
@@ -214,7 +214,7 @@ func (t *treeCopy) content(out, in int, size int64) error {
 		}
 	}
 	if t.holes {
-		return unix.Ftruncate(out, size) // which a hole at the end does not reach
+		return unix.Ftruncate(out, size) // extends the file over a hole at its end
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ func etcdProgram() brokerProgram {
 	}
 }
 
-// FindEtcd returns the path and version of etcd: the first of given (when not
-// empty), $WEIR_ETCD_BIN, bin/tools in the checkout, the PATH, /usr/sbin. The
-// error is a *NotInstalledError when there is none.
+// FindEtcd returns the path and version of etcd: the first of given (if not empty),
+// $WEIR_ETCD_BIN, bin/tools in the checkout, the PATH, /usr/sbin. The error is a
+// *NotInstalledError if there is none.
 func FindEtcd(ctx context.Context, given string) (path, version string, err error) {
 	if path, err = etcdProgram().find(given); err != nil {
 		return "", "", err
@@ -34,16 +34,14 @@ func FindEtcd(ctx context.Context, given string) (path, version string, err erro
 type EtcdConfig struct {
 	// Nodes is the number of members. Default: 3.
 	Nodes int
-	// Durability is what an acknowledged write promises. Fast needs etcd 3.5:
-	// earlier ones always flush. Default: Prod.
+	// Durability is the durability of an acknowledged write. Fast needs etcd 3.5: earlier
+	// versions always flush. Default: Prod.
 	Durability Durability
-	// Flags are etcd's own, by name without dashes; they win over the lab's.
-	// Default: none.
+	// Flags are etcd's own, by name without dashes; they override the lab's. Default: none.
 	Flags map[string]string
-	// Procs is how many processors each member may use at once, as GOMAXPROCS says.
-	// Programs in Go keep all threads ready that they are allowed, which those of
-	// the others wait for where they share a machine. Default: the processors of
-	// this machine shared out, at least one for each.
+	// Procs is how many processors each member may use, as GOMAXPROCS. Go programs keep as many
+	// threads busy as they are allowed, which slows down the other processes of a shared
+	// machine. Default: an equal share of this machine's processors, at least one.
 	Procs int
 	// Program is the etcd program. Default: see FindEtcd.
 	Program string
@@ -55,9 +53,9 @@ type Etcd struct {
 	durability Durability
 }
 
-// StartEtcd starts a cluster and returns when every member has a leader, in about
-// 1.5 s, most of which is the first election. Cancelling ctx abandons the start;
-// it does not end a cluster that runs: call Stop.
+// StartEtcd starts a cluster and returns when every member has a leader, in about 1.5 s, most
+// of which is the first election. Cancelling ctx aborts the start; it does not stop a running
+// cluster: call Stop.
 func StartEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
@@ -121,10 +119,10 @@ func etcdArgs(cfg EtcdConfig, ports [][]int, n *Node) []string {
 	return args
 }
 
-// Durability is what an acknowledged write promises.
+// Durability is the durability of an acknowledged write.
 func (e *Etcd) Durability() Durability { return e.durability }
 
-// Endpoints are the addresses of all members, as etcd's clients take them.
+// Endpoints are the addresses of all members, in the form for etcd's clients.
 func (e *Etcd) Endpoints() []string {
 	var all []string
 	for _, addr := range e.Addrs() {

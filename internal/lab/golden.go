@@ -15,32 +15,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cluster is how the data directories of one build of a server are made.
+// cluster is how to make the data directories of one build of a server.
 type cluster struct {
-	name string // starts the golden directory's name: "postgres-15.18"
+	name string // prefix of the golden directory's name: "postgres-15.18"
 	key  string // everything else that the content depends on, such as the build
 	make func(ctx context.Context, dst string, as *identity) error
-	// own are the files by which a server is told from others, relative to the
-	// data directory. No copy has them: the server makes them anew.
+	// own are the files that identify a server, relative to the data directory. Copies leave
+	// them out, and the server makes new ones.
 	own []string
 }
 
-// initData fills the empty directory dst with an initialised data directory:
-// a copy of the cached one of this build (80 ms for PostgreSQL), or, when there
-// is no cache to be had, one made for it (500 ms and more).
+// initData fills the empty directory dst with an initialised data directory: a copy of the
+// cached one of this build (80 ms for PostgreSQL), or, if there can be no cache, a new one (500
+// ms and more).
 func initData(ctx context.Context, c cluster, dst string, as *identity, d Durability, fresh bool) error {
 	if !fresh {
 		golden, err := goldenData(ctx, c, filepath.Dir(dst), as)
 		if err == nil {
-			// No holes where a test has named the place: on a small disk that fills up, the
-			// server's log must have its blocks, as initdb leaves it.
+			// No holes if a test has named the place: on a small disk that fills up, the
+			// server's log must have its blocks allocated, as initdb leaves it.
 			err = copyTree(ctx, golden, dst, as, d == Fast && os.Getenv("WEIR_LAB_DIR") == "")
 		}
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		// A cache that fails (read-only home, full disk) costs time only; a
-		// half-copied directory must not be mistaken for a whole one.
+		// A failing cache (read-only home, full disk) only costs time; a half-copied directory
+		// must not be mistaken for a complete one.
 		if err := clearDir(dst); err != nil {
 			return err
 		}
@@ -55,8 +55,8 @@ func (c cluster) initialise(ctx context.Context, dst string, as *identity) error
 	return nil
 }
 
-// goldenData returns the cached data directory of this build, making it first
-// when there is none. scratch is a directory that the server's user can reach.
+// goldenData returns the cached data directory of this build, and makes it if there is none.
+// scratch is a directory that the server's user can reach.
 func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -90,8 +90,8 @@ func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (s
 			return "", fmt.Errorf("make data directory anonymous: %w", err)
 		}
 	}
-	// Copied, not moved: the cache may be on another file system, and belongs
-	// to the owner of this process.
+	// Copied instead of moved: the cache may be on another file system, and belongs to the
+	// owner of this process.
 	part := golden + ".part"
 	if err := os.RemoveAll(part); err != nil {
 		return "", fmt.Errorf("clear golden data directory: %w", err)
@@ -114,7 +114,7 @@ func (c cluster) goldenName() string {
 	return fmt.Sprintf("%s-%s", c.name, hex.EncodeToString(sum[:6]))
 }
 
-// lockFile takes an exclusive lock, waiting for it as long as ctx allows.
+// lockFile takes an exclusive lock, and waits for it until ctx ends.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -140,8 +140,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// copyFile shares the blocks where the file system can, else copies them inside
-// the kernel.
+// copyFile shares the blocks if the file system can, else it copies them inside the kernel.
 func copyFile(src, dst string, mode os.FileMode, as *identity) error {
 	in, err := os.Open(src)
 	if err != nil {

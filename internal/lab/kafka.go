@@ -18,23 +18,22 @@ import (
 // EnvKafka names the directory whose libs directory holds Kafka's jars.
 const EnvKafka = "WEIR_KAFKA_HOME"
 
-// kafkaBinaries is one installation of Kafka, and a Java to run it.
+// kafkaBinaries is an installation of Kafka, and a Java to run it.
 type kafkaBinaries struct {
 	java    string
 	libs    string
 	version string
 }
 
-// FindKafka returns the directory of Kafka's jars and its version: the first of
-// home/libs (when not empty), $WEIR_KAFKA_HOME/libs, and bin/kafka/libs in a
-// checkout of weir. The error is a *NotInstalledError when there is none, or no
-// Java.
+// FindKafka returns the directory of Kafka's jars and its version: the first of home/libs (if
+// not empty), $WEIR_KAFKA_HOME/libs, and bin/kafka/libs in a checkout of weir. The error is a
+// *NotInstalledError if there is none, or no Java.
 func FindKafka(_ context.Context, home string) (libs, version string, err error) {
 	b, err := findKafka(home)
 	return b.libs, b.version, err
 }
 
-// kafkaHint installs Kafka, which no distribution has.
+// kafkaHint installs Kafka, which is in no distribution.
 const kafkaHint = "make kafka (in a checkout of weir; needs a Java runtime and Maven)"
 
 func findKafka(home string) (kafkaBinaries, error) {
@@ -42,7 +41,7 @@ func findKafka(home string) (kafkaBinaries, error) {
 		home = os.Getenv(EnvKafka)
 	}
 	candidates := checkout("bin/kafka/libs")
-	if home != "" { // asked for: nothing else will do
+	if home != "" { // requested explicitly: use no other
 		candidates = []string{filepath.Join(home, "libs")}
 	}
 	for _, libs := range candidates {
@@ -75,17 +74,17 @@ func findJava() (string, error) {
 	return absolute("Java", java)
 }
 
-// Kafka is a running Kafka of one node, broker and controller in one, that
-// belongs to this process. Its methods are safe for concurrent use.
+// Kafka is a running Kafka with one node, which is broker and controller, and belongs to this
+// process. Its methods are safe for concurrent use.
 type Kafka struct {
 	broker
 	bin kafkaBinaries
 }
 
-// StartKafka starts a node and returns when it answers, in 4 to 8 s. With Prod
-// it flushes each batch before it acknowledges it, with Fast it leaves that to
-// the kernel, as Kafka does by default. It has no passwords. Cancelling ctx
-// abandons the start; it does not end a node that runs: call Stop.
+// StartKafka starts a node and returns when it answers, in 4 to 8 s. With Prod it flushes each
+// batch before it acknowledges it; with Fast it leaves that to the kernel, which is Kafka's
+// default. It has no passwords. Cancelling ctx aborts the start; it does not stop a running
+// node: call Stop.
 func StartKafka(ctx context.Context, cfg BrokerConfig) (*Kafka, error) {
 	err := cfg.validate()
 	if err == nil && cfg.Password != "" {
@@ -116,15 +115,15 @@ func (k *Kafka) prepare(ctx context.Context) (err error) {
 // kafkaCluster names the cluster of every lab node: 16 bytes in base64.
 const kafkaCluster = "d2VpcidzIGxhYiBub2RlIQ"
 
-// cluster says how a data directory is formatted. A copy has the same ids as
-// its original, which only nodes of one cluster would notice.
+// cluster says how to format a data directory. A copy has the same ids as its original, which
+// only matters to nodes of one cluster.
 func (k *Kafka) cluster() cluster {
 	format := kafkaProperties(map[string]string{"log.dirs": "."}, 0, 1)
 	return cluster{
 		name: "kafka-" + k.bin.version,
 		key:  format + kafkaCluster,
 		make: func(ctx context.Context, dst string, as *identity) error {
-			// Beside the directory, not in it: what is in it is data.
+			// Next to the directory, not in it: everything in it is data.
 			conf := dst + ".properties"
 			if err := os.WriteFile(conf, []byte(format), 0o600); err != nil {
 				return err
@@ -142,7 +141,7 @@ func (k *Kafka) cluster() cluster {
 	}
 }
 
-// javaArgs runs a class in a JVM that starts fast and stays small.
+// javaArgs are the arguments for a class in a JVM that starts fast and stays small.
 func javaArgs(class string, args ...string) []string {
 	return append([]string{
 		"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
@@ -169,10 +168,10 @@ func (k *Kafka) start(ctx context.Context) error {
 	return k.serve(ctx, k.bin.java, javaArgs("kafka.Kafka", conf), probeKafka)
 }
 
-// kafkaProperties is the configuration of a node that is its own controller.
-// Kafka keeps its internal topics once, since there is one node; a group of consumers starts at
-// once, since no other consumer is expected. A broker that crashed gets in again when its
-// session has ended, after 3 s instead of 9.
+// kafkaProperties is the configuration of a node that is its own controller. Internal topics
+// have one replica, since there is one node; a consumer group starts immediately, without
+// waiting for further members. After a crash, the broker can rejoin when its session has
+// expired, after 3 s instead of 9.
 func kafkaProperties(settings map[string]string, broker, controller int) string {
 	all := map[string]string{
 		"broker.session.timeout.ms":                        "3000",
@@ -206,8 +205,7 @@ func kafkaProperties(settings map[string]string, broker, controller int) string 
 // namely kind 18, version 0, a correlation id of 7, and the client's name.
 var apiVersions = []byte("\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x07\x00\x06weir-1")
 
-// probeKafka asks which requests the broker takes: it answers when it has joined
-// its cluster.
+// probeKafka sends an ApiVersions request: the broker answers when it has joined its cluster.
 func probeKafka(ctx context.Context, addr string) error {
 	conn, err := dialProbe(ctx, "tcp", addr)
 	if err != nil {
@@ -220,7 +218,7 @@ func probeKafka(ctx context.Context, addr string) error {
 	return readKafka(conn)
 }
 
-// readKafka reads the head of the answer: length, correlation id, error code.
+// readKafka reads the start of the answer: length, correlation id, error code.
 func readKafka(r io.Reader) error {
 	var head [10]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -235,7 +233,7 @@ func readKafka(r io.Reader) error {
 	return nil
 }
 
-// URL is how clients reach the node.
+// URL is the address for clients.
 func (k *Kafka) URL() string {
 	u := url.URL{Scheme: "kafka", Host: k.Addr()}
 	return u.String()

@@ -11,33 +11,31 @@ import (
 	"time"
 )
 
-// KVConfig describes a cluster of `weir kv serve`. Its zero value, but for the
-// program, is three durable replicas as they come.
+// KVConfig describes a cluster of `weir kv serve`. Its zero value, except for the program, is
+// three durable replicas with defaults.
 type KVConfig struct {
 	// Program is the weir to run. Required.
 	Program string
-	// Replicas is their number. Default: 3.
+	// Replicas is the number of replicas. Default: 3.
 	Replicas int
-	// Durability is what an acknowledged write promises: Prod is --durability
-	// disk, Fast is memory, whose replicas cannot be restarted. Default: Prod.
+	// Durability is the durability of an acknowledged write: Prod is --durability disk, Fast is
+	// memory, whose replicas cannot be restarted. Default: Prod.
 	Durability Durability
-	// Preset is that of the protocol. Default: that of weir kv serve.
+	// Preset is the protocol preset. Default: that of weir kv serve.
 	Preset string
-	// BatchDelay is the wait of a round: "auto", or a duration. Default: "auto".
+	// BatchDelay is the delay before a consensus round: "auto", or a duration. Default: "auto".
 	BatchDelay string
-	// LinkLatency is an artificial delay of messages between replicas, one way.
-	// Default: none.
+	// LinkLatency is an artificial one-way delay of messages between replicas. Default: none.
 	LinkLatency time.Duration
-	// Procs is how many processors each replica may use at once, as GOMAXPROCS says.
-	// Programs in Go keep all threads ready that they are allowed, which those of
-	// the others wait for where they share a machine. Default: the processors of
-	// this machine shared out, at least one for each.
+	// Procs is how many processors each replica may use, as GOMAXPROCS. Go programs keep as
+	// many threads busy as they are allowed, which slows down the other processes of a shared
+	// machine. Default: an equal share of this machine's processors, at least one.
 	Procs int
-	// Flags are further ones of weir kv serve, by name without dashes; they win
-	// over the lab's. Default: none.
+	// Flags are further flags of weir kv serve, by name without dashes; they override the
+	// lab's. Default: none.
 	Flags map[string]string
-	// Each may change the flags of one replica, by its number, before each of its
-	// starts; several may start at once. Default: nil.
+	// Each may change the flags of one replica, by its number, before each of its starts;
+	// several may start concurrently. Default: nil.
 	Each func(number int, flags map[string]string)
 }
 
@@ -55,23 +53,23 @@ func (c KVConfig) validate() error {
 	return nil
 }
 
-// KV is a running cluster of weir kv on the loopback that belongs to this process.
-// The addresses of its nodes are those for Redis clients.
+// KV is a running cluster of weir kv on the loopback that belongs to this process. The
+// addresses of its nodes are those for Redis clients.
 type KV struct {
 	fleet
 	cfg KVConfig
 }
 
-// Ports of a replica beside the one for Redis clients.
+// Ports of a replica other than the one for Redis clients.
 const (
 	kvPeerPort = iota
 	kvAdminPort
 	kvMorePorts
 )
 
-// StartKV starts a cluster and returns when every replica is ready, in about half
-// a second, most of which is the election. Cancelling ctx abandons the start; it
-// does not end a cluster that runs: call Stop.
+// StartKV starts a cluster and returns when every replica is ready, in about half a second,
+// most of which is the election. Cancelling ctx aborts the start; it does not stop a running
+// cluster: call Stop.
 func StartKV(ctx context.Context, cfg KVConfig) (*KV, error) {
 	cfg.Replicas, cfg.BatchDelay = cmp.Or(cfg.Replicas, 3), cmp.Or(cfg.BatchDelay, "auto")
 	if err := cfg.validate(); err != nil {
@@ -87,7 +85,8 @@ func StartKV(ctx context.Context, cfg KVConfig) (*KV, error) {
 	}
 	k.version, _, _ = strings.Cut(strings.TrimPrefix(out, "weir "), "\n")
 	if err := k.begin(ctx, fleetPlan{
-		// As this process's user: it is this program, and of 90 MB.
+		// As this process's user: the program may be unreadable for others, and a copy would
+		// take 90 MB.
 		title: "weir kv", nodes: cfg.Replicas, more: kvMorePorts, binary: cfg.Program, procs: cfg.Procs,
 		cfg:   BrokerConfig{Durability: cfg.Durability},
 		args:  func(ports [][]int, n *Node) []string { return kvArgs(cfg, ports, n) },
@@ -134,11 +133,11 @@ func kvArgs(cfg KVConfig, ports [][]int, n *Node) []string {
 	return args
 }
 
-// Config is what the cluster was started with, defaults filled in.
+// Config is the configuration of the cluster, with defaults.
 func (k *KV) Config() KVConfig { return k.cfg }
 
-// URL is how a Redis client reaches the first replica, which forwards what another
-// one must decide.
+// URL is the address of the first replica for Redis clients; it forwards what another replica
+// must decide.
 func (k *KV) URL() string { return "redis://" + k.nodes[0].Addr() + "/0" }
 
 // PeerAddrs are the addresses for replicas and native clients, by number.

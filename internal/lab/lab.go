@@ -1,17 +1,16 @@
-// Package lab starts private, throwaway real servers on this machine: the
-// databases (PostgreSQL, MariaDB, MySQL), poolers (PgBouncer), brokers (NATS,
-// Redis, RabbitMQ, Kafka) and object store (S3) that weir's tests and benchmarks
-// talk to. A lab server lives in a directory of its own, listens on the loopback
-// only, and is gone with its owner: after Stop, after a signal, and after a
-// SIGKILL of the owner, which the kernel turns into a SIGKILL of the server and
-// the next start into a removed directory (see Sweep).
+// Package lab starts private, throwaway real servers on this machine: the databases
+// (PostgreSQL, MariaDB, MySQL), poolers (PgBouncer), brokers (NATS, Redis, RabbitMQ, Kafka) and
+// the object store (S3) that weir's tests and benchmarks use. A lab server has its own
+// directory, listens only on the loopback, and ends with its owner: after Stop, after a signal,
+// and after a SIGKILL of the owner, upon which the kernel kills the server and the next start
+// of a lab removes the directory (see Sweep).
 //
-// The package does not mock, and it does not measure. What it offers beside
-// real servers is trouble on demand: a slow disk (FsyncLatency in a server's
-// configuration), a crash (Kill), a hang (Pause) and a bad network (Relay).
+// The package neither mocks nor measures. Besides real servers it offers faults on demand: a
+// slow disk (FsyncLatency in a server's configuration), a crash (Kill), a hang (Pause) and a
+// bad network (Relay).
 //
-// It runs on Linux only. Root's servers run as an unprivileged user, because
-// they refuse to run as root.
+// It runs only on Linux. Root's servers run as an unprivileged user, because they refuse to run
+// as root.
 package lab
 
 import (
@@ -24,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Durability says what a server promises when it acknowledges a commit.
+// Durability is the durability of an acknowledged commit.
 type Durability int
 
 const (
@@ -32,9 +31,8 @@ const (
 	// its log as a production server would. It is the zero value, so that no
 	// benchmark measures a server without durability by accident.
 	Prod Durability = iota
-	// Fast never flushes for a commit. A crash of the server alone loses nothing,
-	// since the kernel keeps what was written; a crash of the machine loses
-	// everything.
+	// Fast never flushes for a commit. A crash of the server alone loses nothing, since the
+	// kernel has what was written; a crash of the machine loses everything.
 	Fast
 )
 
@@ -59,16 +57,14 @@ func (d Durability) String() string {
 	return fmt.Sprintf("Durability(%d)", int(d))
 }
 
-// EnvFastDir names a directory for servers that flush nothing (Fast), which may be
-// in memory.
+// EnvFastDir names a directory for servers that flush nothing (Fast). It may be in memory.
 const EnvFastDir = "WEIR_LAB_FAST_DIR"
 
-// baseDir is where run directories are made: $WEIR_LAB_DIR, else, for servers that
-// flush nothing, $WEIR_LAB_FAST_DIR, else /tmp, else, for durable servers on a
-// machine whose /tmp is in memory (where a flush is free, and every commit-bound
-// figure a lie), /var/tmp. Never os.TempDir: a test's TMPDIR may be closed to the
-// user that the server runs as, and long enough to break the 107 bytes of a Unix
-// socket's path.
+// baseDir is the directory for run directories: $WEIR_LAB_DIR; else, for servers that flush
+// nothing, $WEIR_LAB_FAST_DIR; else /tmp; but for durable servers /var/tmp if /tmp is in
+// memory, where flushes are free and every figure about commits would be wrong. It is never
+// os.TempDir: the TMPDIR of a test may be inaccessible to the server's user, and too long for
+// the 107 bytes of a Unix socket's path.
 func baseDir(d Durability) string {
 	if dir := os.Getenv("WEIR_LAB_DIR"); dir != "" {
 		return dir
@@ -82,8 +78,7 @@ func baseDir(d Durability) string {
 	return "/tmp"
 }
 
-// baseDirs lists every place where an earlier process may have left a run
-// directory.
+// baseDirs lists all places where an earlier process may have left a run directory.
 func baseDirs() []string {
 	dirs := []string{"/tmp", "/var/tmp"}
 	for _, name := range []string{"WEIR_LAB_DIR", EnvFastDir} {
@@ -102,9 +97,9 @@ func inMemory(path string) bool {
 	return fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
 }
 
-// cacheDir is where results worth keeping between processes live: initialised
-// data directories and the compiled slow-disk shim. It belongs to this user and
-// nobody else may write there, since the server executes what it finds.
+// cacheDir is the directory for results that later processes reuse: initialised data
+// directories and the compiled slow-disk shim. It belongs to this user, and no one else may
+// write there, since the server executes its content.
 func cacheDir() (string, error) {
 	var dir string
 	if base, err := os.UserCacheDir(); err == nil {
@@ -125,8 +120,8 @@ func cacheDir() (string, error) {
 	return dir, nil
 }
 
-// checkOwnDir makes sure that path, which may be where others could have been
-// first, is a directory that only this user may write.
+// checkOwnDir checks that path, which others may have created first, is a directory that only
+// this user may write to.
 func checkOwnDir(path string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -138,10 +133,10 @@ func checkOwnDir(path string) error {
 	return nil
 }
 
-// endPatience bounds how long a server is asked nicely to stop.
+// endPatience limits how long a server may take to stop before it is killed.
 const endPatience = 20 * time.Second
 
-// End stops one server, whatever has become of the context of what it was for.
+// End stops one server, even if the context of its user has ended.
 func End(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()

@@ -18,14 +18,12 @@ var slapdProgram = brokerProgram{
 	hint: "apt-get install slapd",
 }
 
-// FindLDAP returns the path of slapd: the first of given (when not empty),
-// $WEIR_SLAPD, the PATH, /usr/sbin and the like. The error is a *NotInstalledError
-// when there is none.
+// FindLDAP returns the path of slapd: the first of given (if not empty), $WEIR_SLAPD, the PATH,
+// /usr/sbin and similar directories. The error is a *NotInstalledError if there is none.
 func FindLDAP(given string) (path string, err error) { return slapdProgram.find(given) }
 
-// The names of an LDAP server of the lab. Everything is below LDAPBase, which
-// LDAPManager may read, with the password of the configuration; anyone else may
-// read nothing and log in.
+// The names in an LDAP server of the lab. Everything is below LDAPBase, which LDAPManager may
+// read, with the password of the configuration; all others can only log in.
 const (
 	LDAPBase    = "dc=example,dc=net"
 	LDAPManager = "cn=manager," + LDAPBase
@@ -35,7 +33,7 @@ const (
 type LDAPUser struct {
 	UID      string // the entry is uid=UID,ou=people,LDAPBase
 	Mail     string // Default: none.
-	Password string // Default: none, and nobody can log in.
+	Password string // Default: none, so that a login is impossible.
 }
 
 // LDAP is a running OpenLDAP server (slapd) that belongs to this process. Its methods
@@ -46,9 +44,8 @@ type LDAP struct {
 	users          []LDAPUser
 }
 
-// StartLDAP starts a server with users, which speaks LDAP with StartTLS on one port and
-// LDAPS on another, and returns when it answers. cfg.Password is the manager's;
-// "weir" by default.
+// StartLDAP starts a server with users, which speaks LDAP with StartTLS on one port and LDAPS
+// on another, and returns when it answers. cfg.Password is the manager's, by default "weir".
 func StartLDAP(ctx context.Context, cfg BrokerConfig, users ...LDAPUser) (*LDAP, error) {
 	if cfg.Password == "" {
 		cfg.Password = "weir"
@@ -76,7 +73,7 @@ func StartLDAP(ctx context.Context, cfg BrokerConfig, users ...LDAPUser) (*LDAP,
 	return d, nil
 }
 
-// ldapText is what fits a line of LDIF without encoding.
+// ldapText matches what fits on a line of LDIF without encoding.
 var ldapText = regexp.MustCompile(`^[!-~]([ -~]*[!-~])?$`)
 
 func (d *LDAP) prepare(ctx context.Context) (err error) {
@@ -90,7 +87,7 @@ func (d *LDAP) prepare(ctx context.Context) (err error) {
 	fmt.Fprintf(&b, "dn: %s\nobjectClass: dcObject\nobjectClass: organization\ndc: example\no: Example\n\n", LDAPBase)
 	fmt.Fprintf(&b, "dn: ou=people,%s\nobjectClass: organizationalUnit\nou: people\n", LDAPBase)
 	for _, u := range d.users {
-		// The name may hold what has a meaning in a DN.
+		// The name may contain characters with a meaning in a DN.
 		fmt.Fprintf(&b, "\ndn: uid=%s,ou=people,%s\nobjectClass: inetOrgPerson\nuid: %s\ncn: %s\nsn: %s\n", escapeRDN(u.UID), LDAPBase, u.UID, u.UID, u.UID)
 		for name, value := range map[string]string{"mail": u.Mail, "userPassword": u.Password} {
 			if value != "" && !ldapText.MatchString(value) {
@@ -113,7 +110,7 @@ func (d *LDAP) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// escapeRDN writes a value of a distinguished name.
+// escapeRDN escapes a value of a distinguished name.
 func escapeRDN(s string) string {
 	return strings.NewReplacer(`\`, `\\`, ",", `\,`, "+", `\+`, `"`, `\"`, "<", `\<`, ">", `\>`, ";", `\;`, "=", `\=`, "#", `\#`).Replace(s)
 }
@@ -130,7 +127,7 @@ func (d *LDAP) start(ctx context.Context) error {
 			return err
 		}
 		defer conn.Close()
-		// An anonymous bind, and an answer that is one to it.
+		// An anonymous bind, and its answer.
 		if _, err := conn.Write([]byte("\x30\x0c\x02\x01\x01\x60\x07\x02\x01\x03\x04\x00\x80\x00")); err != nil {
 			return err
 		}
@@ -159,8 +156,8 @@ func (d *LDAP) config() string {
 	return b.String()
 }
 
-// AddrTLS is where the server speaks LDAPS.
+// AddrTLS is the address for LDAPS.
 func (d *LDAP) AddrTLS() string { return d.Host() + ":" + strconv.Itoa(d.aux[0]) }
 
-// PortTLS is its port there.
+// PortTLS is the port for LDAPS.
 func (d *LDAP) PortTLS() int { return d.aux[0] }

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listensOn reports whether the process or one below it listens on a TCP port. Most
-// callers ask again and again until it does: what is below it is looked for last, since
-// that reads of every process of the machine.
+// listensOn reports whether the process or a descendant listens on a TCP port. Callers poll it,
+// so it looks at descendants last, since that reads every process of the machine.
 func (p *process) listensOn(port int) bool {
 	sockets := make(map[string]bool)
 	for _, t := range []struct {
@@ -55,7 +54,7 @@ func holds(pid int, sockets map[string]bool) bool {
 	return false
 }
 
-// Sizes and places in the structures of sock_diag(7).
+// Sizes and offsets in the structures of sock_diag(7).
 const (
 	netlinkHead  = unix.SizeofNlMsghdr
 	diagQuestion = 56 // struct inet_diag_req_v2
@@ -63,9 +62,9 @@ const (
 	tcpListen    = 10 // TCP_LISTEN
 )
 
-// askListeners adds the TCP sockets of a family that listen on a port, by the name that a
-// file descriptor of them has. The kernel (sock_diag(7)) looks at those that listen alone,
-// while its table costs 3 ms and more, most of it to find the first one that does not.
+// askListeners adds the TCP sockets of a family that listen on a port, by the name of their
+// file descriptors. With sock_diag(7) the kernel only looks at listening sockets, while reading
+// its table costs 3 ms and more, mostly to find the first socket that does not listen.
 func askListeners(family byte, port int, found map[string]bool) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -101,9 +100,9 @@ func askListeners(family byte, port int, found map[string]bool) error {
 	}
 }
 
-// answeredListeners adds what a part of the kernel's answer holds, and reports whether it
-// was the last one. A kernel that does not tell says so in a message of its own or, once it
-// has begun to answer, in the last one: ENOENT is one without tcp_diag.
+// answeredListeners adds the sockets in a part of the kernel's answer, and reports whether it
+// was the last part. A kernel that cannot answer reports that in a message of its own or in the
+// last one: ENOENT means that it has no tcp_diag.
 func answeredListeners(b []byte, port int, found map[string]bool) (done bool, err error) {
 	for len(b) >= netlinkHead {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -131,10 +130,9 @@ func answeredListeners(b []byte, port int, found map[string]bool) (done bool, er
 	return false, nil
 }
 
-// listeners adds what the kernel's table of TCP sockets says of those that
-// listen on a port, by the name that a file descriptor of them has. They stand in
-// front of all others, for which the kernel would look through a large hash table: it
-// is asked for two lines at a time, and for no more than are needed.
+// listeners adds the listening sockets on a port in the kernel's table of TCP sockets, by the
+// name of their file descriptors. They come before all others, for which the kernel would
+// search a large hash table: so it is read two lines at a time, and no further than needed.
 func listeners(table io.Reader, port int, found map[string]bool) {
 	const listening = "0A"
 	suffix := fmt.Sprintf(":%04X", port)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Flavor is one of the two server families that speak MySQL's protocol.
+// Flavor is MariaDB or MySQL, which speak the same protocol.
 type Flavor string
 
-// The flavors; the value is what `weir lab up --engine` calls them.
+// The flavors; the values are those of `weir lab up --engine`.
 const (
 	FlavorMariaDB Flavor = "mariadb"
 	FlavorMySQL   Flavor = "mysql"
 )
 
-// title is what messages call a flavor.
+// title is the flavor's name in messages.
 func (f Flavor) title() string {
 	if f == FlavorMariaDB {
 		return "MariaDB"
@@ -29,44 +29,42 @@ func (f Flavor) title() string {
 	return "MySQL"
 }
 
-// MySQLConfig describes a MariaDB or MySQL server. Its zero value is a server as
-// production runs it: durable, with a binary log, GTIDs and the performance
-// schema, offering TLS, in a time zone that is not UTC; but on a free port and open
-// to everyone on this machine.
+// MySQLConfig describes a MariaDB or MySQL server. Its zero value is a server like in
+// production: durable, with a binary log, GTIDs and the performance schema, offering TLS, in a
+// time zone that is not UTC; but on a free port and open to everyone on this machine.
 type MySQLConfig struct {
-	// Durability is what an acknowledged commit promises. Default: Prod.
+	// Durability is the durability of an acknowledged commit. Default: Prod.
 	Durability Durability
-	// FsyncLatency is added to every flush that succeeds, each on its own, as
-	// on a cloud disk whose queue holds many requests. It reaches all that
-	// waits for the disk: the redo log, the binary log, the data files. It
-	// needs Prod, since Fast never flushes. Default: 0, the disk as it is.
+	// FsyncLatency is added to every successful flush, independently of others, as on a cloud
+	// disk whose queue holds many requests. It affects everything that waits for the disk: the
+	// redo log, the binary log, the data files. It needs Prod, since Fast never flushes.
+	// Default: 0, the disk as it is.
 	FsyncLatency time.Duration
-	// CountFlushes keeps the number of flushes for Flushes. It needs a C
-	// compiler, as FsyncLatency does. Default: false.
+	// CountFlushes counts flushes for Flushes. It needs a C compiler, as FsyncLatency does.
+	// Default: false.
 	CountFlushes bool
-	// Settings are written to the option file last, and so win over the lab's
-	// own; both '_' and '-' are fine in their names. Default: none.
+	// Settings are written to the option file last, so they override the lab's own; both '_'
+	// and '-' are allowed in their names. Default: none.
 	Settings map[string]string
 	// MaxConnections is the server's max_connections. Default: 300.
 	MaxConnections int
 	// BufferPool is the server's innodb_buffer_pool_size. Default: "128M".
 	BufferPool string
-	// NoBinlog turns off the binary log, which is otherwise kept in row format
-	// with GTIDs and log_slave_updates, and flushed at each commit with Prod.
-	// Default: false.
+	// NoBinlog turns off the binary log, which is otherwise kept in row format with GTIDs and
+	// log_slave_updates, and flushed at each commit with Prod. Default: false.
 	NoBinlog bool
 	// NoPerformanceSchema turns off the performance schema, which costs MySQL
 	// about 240 MB of memory. Default: false.
 	NoPerformanceSchema bool
-	// Light makes a MariaDB that is cheap to start, for tests, which start hundreds: as
-	// by its own default without the performance schema, and with the redo log of
-	// the cached data directory, 16 MB. MySQL stays as it is: clients ask its
-	// performance schema for what MariaDB has elsewhere. Default: false.
+	// Light makes MariaDB cheap to start, for tests, which start hundreds: without the
+	// performance schema, which is MariaDB's default, and with the 16 MB redo log of the cached
+	// data directory. It does not change MySQL, whose performance schema has information that
+	// MariaDB has elsewhere. Default: false.
 	Light bool
 	// Password is root's. Default: none, so that every user of this machine
 	// is root of the server.
 	Password string
-	// TLS says whether connections over TCP are encrypted. Default: TLSOffered.
+	// TLS says which connections over TCP are encrypted. Default: TLSOffered.
 	TLS TLSMode
 	// BinDir holds mariadbd or mysqld. Default: see FindMySQL.
 	BinDir string
@@ -75,8 +73,8 @@ type MySQLConfig struct {
 	// Fresh initialises a data directory instead of copying a cached one.
 	// Default: false.
 	Fresh bool
-	// Log receives the server's log as it is written, beside the log file.
-	// Default: nil.
+	// Log receives the server's log as it is written, in addition to the log file. Default:
+	// nil.
 	Log io.Writer
 }
 
@@ -121,12 +119,12 @@ type MySQL struct {
 	bin mysqlBinaries
 }
 
-// mysqlRoot is the account that owns every lab server of the MySQL family.
+// mysqlRoot is the superuser of every lab server of the MySQL family.
 const mysqlRoot = "root"
 
-// StartMariaDB starts a MariaDB server and returns when it accepts connections,
-// in about two seconds the first time and 0.2 s later. Cancelling ctx abandons
-// the start; it does not end a server that runs: call Stop.
+// StartMariaDB starts a MariaDB server and returns when it accepts connections, in about two
+// seconds the first time and 0.2 s later. Cancelling ctx aborts the start; it does not stop a
+// running server: call Stop.
 func StartMariaDB(ctx context.Context, cfg MySQLConfig) (*MySQL, error) {
 	return startMySQL(ctx, FlavorMariaDB, cfg)
 }
@@ -183,14 +181,13 @@ func (m *MySQL) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Readiness is asked of the Unix socket: on the TCP port, another server may
-	// have been faster.
+	// Readiness is checked on the Unix socket: another server may have taken the TCP port.
 	return m.run(ctx, m.bin.server, []string{"--defaults-file=" + options}, func(*process) bool {
 		return probeMySQL(ctx, m.Socket(), m.cfg.Password) == nil
 	})
 }
 
-// Flavor says which of the two families the server is of.
+// Flavor says whether the server is MariaDB or MySQL.
 func (m *MySQL) Flavor() Flavor { return m.bin.flavor }
 
 // Socket is the path of the server's Unix socket.
@@ -199,19 +196,19 @@ func (m *MySQL) Socket() string { return filepath.Join(m.sock, "mysql.sock") }
 // Version is the server's version, such as "10.11.19".
 func (m *MySQL) Version() string { return m.bin.full }
 
-// Client is the path of the command line client of the server's own version
-// (mariadb or mysql), or "" where it is not installed.
+// Client is the path of the command line client of the server's own version (mariadb or mysql),
+// or "" if it is not installed.
 func (m *MySQL) Client() string { return m.bin.client }
 
-// User is the name of the account that owns the server.
+// User is the name of the superuser.
 func (m *MySQL) User() string { return mysqlRoot }
 
-// Password is root's password, empty unless one was given.
+// Password is root's password, empty unless it was configured.
 func (m *MySQL) Password() string { return m.cfg.Password }
 
-// DSN is the URL by which root reaches database db ("" for none) over TCP, with
-// all that password and TLS need; the parameters have the names of the mysql
-// client's options. It holds the password: do not log it.
+// DSN is the URL of database db ("" for none) for root over TCP, with everything that password
+// and TLS need; the parameters have the names of the mysql client's options. It contains the
+// password: do not log it.
 func (m *MySQL) DSN(db string) string {
 	u := url.URL{Scheme: "mysql", User: url.User(mysqlRoot), Host: m.Addr(), Path: "/" + db}
 	if m.cfg.Password != "" {

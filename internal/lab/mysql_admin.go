@@ -16,24 +16,24 @@ import (
 type MySQLUser struct {
 	// Name of the account, which may log in from anywhere.
 	Name string
-	// Password is what it proves to know. An account of unix_socket or
-	// auth_socket has none: it is the operating system's user of that name.
+	// Password is its password. An account with unix_socket or auth_socket has none: it is the
+	// operating system's user of that name.
 	Password string
 	// Plugin is the authentication plugin; see AuthPlugins. Default: the
 	// server's own default.
 	Plugin string
-	// RequireTLS lets it in by encrypted connections only. Default: false.
+	// RequireTLS only allows encrypted connections. Default: false.
 	RequireTLS bool
 }
 
-// authPlugin is how an account with one authentication plugin comes about.
+// authPlugin is how to create an account with an authentication plugin.
 type authPlugin struct {
 	name    string
-	library string // loaded first; "" when it is built in
-	named   bool   // the plugin has the operating system's word, not a password
+	library string // loaded first; "" if it is built in
+	named   bool   // the plugin relies on the operating system instead of a password
 }
 
-// authPlugins lists what CreateUser can set up, the default first.
+// authPlugins lists the plugins that CreateUser supports, the default first.
 func (b mysqlBinaries) authPlugins() []authPlugin {
 	if b.flavor == FlavorMariaDB {
 		plugins := []authPlugin{
@@ -46,7 +46,7 @@ func (b mysqlBinaries) authPlugins() []authPlugin {
 		}
 		return plugins
 	}
-	return []authPlugin{ // MySQL 9 has no mysql_native_password any more
+	return []authPlugin{ // MySQL 9 no longer has mysql_native_password
 		{name: "caching_sha2_password"},
 		{name: "sha256_password"},
 		{name: "auth_socket", library: "auth_socket", named: true},
@@ -63,8 +63,8 @@ func (m *MySQL) AuthPlugins() []string {
 	return names
 }
 
-// CreateUser makes an account with every privilege, loading its authentication
-// plugin where need be.
+// CreateUser creates an account with every privilege, and loads its authentication plugin if
+// needed.
 func (m *MySQL) CreateUser(ctx context.Context, u MySQLUser) error {
 	statements, err := m.bin.createUser(u)
 	if err != nil {
@@ -76,7 +76,7 @@ func (m *MySQL) CreateUser(ctx context.Context, u MySQLUser) error {
 	return nil
 }
 
-// createUser is the SQL that makes an account.
+// createUser is the SQL that creates an account.
 func (b mysqlBinaries) createUser(u MySQLUser) ([]string, error) {
 	account := quoteSQL(u.Name) + "@'%'"
 	by := " IDENTIFIED BY " + quoteSQL(u.Password)
@@ -108,7 +108,7 @@ func (b mysqlBinaries) loadPlugin(p authPlugin) string {
 	return "INSTALL PLUGIN " + p.name + " SONAME " + quoteSQL(p.library+".so")
 }
 
-// identified is the clause that names a plugin and what it is to ask for.
+// identified is the clause that names a plugin and its password.
 func (b mysqlBinaries) identified(p authPlugin, password string) string {
 	switch {
 	case b.flavor == FlavorMariaDB && p.named:
@@ -127,9 +127,9 @@ const (
 	errFunctionExists  = 1125 // MySQL
 )
 
-// Exec runs statements as root, one after the other in one session, through the
-// Unix socket, so that neither TLS nor a full server's limit of connections over
-// TCP is in the way. Loading a plugin that is loaded is no error.
+// Exec runs statements as root, one after another in one session, through the Unix socket, so
+// that neither TLS nor the limit on connections over TCP matters. Loading a plugin again is not
+// an error.
 func (m *MySQL) Exec(ctx context.Context, statements ...string) error {
 	db, err := openRoot(m.Socket(), m.cfg.Password)
 	if err != nil {
@@ -154,13 +154,13 @@ func (m *MySQL) Exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// firstWords names a statement without what may be a secret in it.
+// firstWords is the start of a statement, without possible secrets.
 func firstWords(s string) string {
 	f := strings.Fields(s)
 	return strings.Join(f[:min(2, len(f))], " ")
 }
 
-// openRoot returns root's sessions through a Unix socket.
+// openRoot opens sessions of root through a Unix socket.
 func openRoot(socket, password string) (*sql.DB, error) {
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = mysqlRoot, password, "unix", socket
@@ -173,13 +173,12 @@ func openRoot(socket, password string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// probePatience bounds one try to connect: the kernel accepts on behalf of a
-// server that does not.
+// probePatience limits one attempt to connect: the kernel accepts connections for a server that
+// does not.
 const probePatience = time.Second
 
-// probeMySQL logs in. A server that starts or recovers does not listen, or does
-// not greet; one that refuses root, whose password a test may have changed,
-// works.
+// probeMySQL logs in. A server that is starting or recovering does not listen, or sends no
+// greeting. A server that refuses root, whose password a test may have changed, is ready.
 func probeMySQL(ctx context.Context, socket, password string) error {
 	db, err := openRoot(socket, password)
 	if err != nil {

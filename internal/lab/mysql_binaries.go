@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Where the lab looks for servers of the MySQL family that are not where the
-// distribution puts them: each names the directory that holds mariadbd or mysqld.
+// Variables that name servers of the MySQL family outside the places of distributions: the
+// directory that holds mariadbd or mysqld.
 const (
 	EnvMariaDBBin = "WEIR_MARIADB_BIN"
 	EnvMySQLBin   = "WEIR_MYSQL_BIN"
 )
 
-// env names the variable that says where a flavor's server is.
+// env is the variable for a flavor's server.
 func (f Flavor) env() string {
 	if f == FlavorMariaDB {
 		return EnvMariaDBBin
@@ -26,8 +26,8 @@ func (f Flavor) env() string {
 	return EnvMySQLBin
 }
 
-// programs are the names of a flavor's server, best first. Distributions with
-// MariaDB often call it mysqld too: only the version tells them apart.
+// programs are the names of a flavor's server, best first. Distributions with MariaDB often
+// call it mysqld, too: only the version distinguishes them.
 func (f Flavor) programs() []string {
 	if f == FlavorMariaDB {
 		return []string{"mariadbd", "mysqld"}
@@ -35,21 +35,21 @@ func (f Flavor) programs() []string {
 	return []string{"mysqld"}
 }
 
-// mysqlBinaries is one installation of a server of the MySQL family.
+// mysqlBinaries is an installation of a server of the MySQL family.
 type mysqlBinaries struct {
 	flavor  Flavor
 	server  string // path of mariadbd or mysqld
 	client  string // path of mariadb or mysql, or ""
-	base    string // what the server calls basedir
+	base    string // the server's basedir
 	version version
 	full    string // such as 10.11.19
-	text    string // what --version prints: names the build exactly
+	text    string // output of --version, which identifies the build
 }
 
-// FindMySQL returns the directory that holds the server of a flavor, and its
-// version such as "10.11.19". It takes the first of binDir (when not empty),
-// $WEIR_MARIADB_BIN or $WEIR_MYSQL_BIN, the PATH, /usr/sbin, /usr/libexec and
-// /usr/local/mysql/bin. The error is a *NotInstalledError when there is none.
+// FindMySQL returns the directory that holds the server of a flavor, and its version, such as
+// "10.11.19". It takes the first of binDir (if not empty), $WEIR_MARIADB_BIN or
+// $WEIR_MYSQL_BIN, the PATH, /usr/sbin, /usr/libexec and /usr/local/mysql/bin. The error is a
+// *NotInstalledError if there is none.
 func FindMySQL(ctx context.Context, flavor Flavor, binDir string) (dir, version string, err error) {
 	b, err := findMySQL(ctx, flavor, binDir)
 	if err != nil {
@@ -62,7 +62,7 @@ func findMySQL(ctx context.Context, flavor Flavor, binDir string) (mysqlBinaries
 	if binDir == "" {
 		binDir = os.Getenv(flavor.env())
 	}
-	if binDir != "" { // asked for: nothing else will do
+	if binDir != "" { // requested explicitly: use no other
 		for _, name := range flavor.programs() {
 			if path := filepath.Join(binDir, name); isFile(path) {
 				return inspectMySQL(ctx, flavor, path)
@@ -84,8 +84,8 @@ func findMySQL(ctx context.Context, flavor Flavor, binDir string) (mysqlBinaries
 	}
 }
 
-// installHint is the one command that installs a flavor's server. No release of
-// Debian has MySQL; the unpacked program is then named by $WEIR_MYSQL_BIN.
+// installHint is the command that installs a flavor's server. No release of Debian has MySQL;
+// $WEIR_MYSQL_BIN then names the unpacked program.
 func (f Flavor) installHint() string {
 	if f == FlavorMariaDB {
 		return "apt-get install mariadb-server"
@@ -94,7 +94,7 @@ func (f Flavor) installHint() string {
 		" && export WEIR_MYSQL_BIN=/opt/mysql/usr/sbin"
 }
 
-// mysqlDirs is where servers are that an ordinary user's PATH does not name.
+// mysqlDirs are directories of servers outside an ordinary user's PATH.
 var mysqlDirs = []string{"/usr/sbin", "/usr/libexec", "/usr/local/mysql/bin"}
 
 // mysqlCandidates lists the programs that may be a flavor's server, best first.
@@ -118,8 +118,8 @@ var (
 	fullVersionMatch = regexp.MustCompile(`\b\d{1,4}\.\d{1,4}\.\d{1,4}\b`)
 )
 
-// inspectMySQL learns what a program is. The error is errOtherFlavor when it is
-// a server, but not of the flavor wanted.
+// inspectMySQL finds out what a program is. The error is errOtherFlavor if it is a server of
+// the other flavor.
 func inspectMySQL(ctx context.Context, flavor Flavor, path string) (mysqlBinaries, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -128,8 +128,8 @@ func inspectMySQL(ctx context.Context, flavor Flavor, path string) (mysqlBinarie
 	if err != nil {
 		return mysqlBinaries{}, fmt.Errorf("find %s: %w", flavor.title(), err)
 	}
-	// It answers --version even to root. Without --no-defaults it would read
-	// the option files of this machine's own server.
+	// Even root may run it with --version. Without --no-defaults it would read the option files
+	// of this machine's own server.
 	out, err := askVersion(ctx, path, "--no-defaults", "--version")
 	if err != nil {
 		return mysqlBinaries{}, fmt.Errorf("ask %s for its version: %w", flavor.title(), err)
@@ -160,8 +160,8 @@ func (b mysqlBinaries) find(below ...string) string {
 	return ""
 }
 
-// paths are the options by which a server finds its own parts: one that was
-// unpacked elsewhere than it was built for looks for them in vain otherwise.
+// paths are the options that tell a server where its parts are: one that was unpacked elsewhere
+// than it was built for does not find them by itself.
 func (b mysqlBinaries) paths() [][2]string {
 	s := [][2]string{{"basedir", b.base}}
 	for _, option := range [][]string{
@@ -174,15 +174,15 @@ func (b mysqlBinaries) paths() [][2]string {
 		}
 	}
 	if b.flavor == FlavorMySQL {
-		// Its builds insist on a directory of the system's for files that SQL
-		// reads and writes, and open a second port.
+		// Its builds require a system directory for files that SQL reads and writes, and open a
+		// second port.
 		s = append(s, [2]string{"secure-file-priv", "NULL"}, [2]string{"mysqlx", "OFF"})
 	}
 	return s
 }
 
-// cluster says how this installation makes a data directory: small, since it is
-// copied for each server, with nobody but root in it, who has no password yet.
+// cluster says how this installation makes a data directory: small, since it is copied for each
+// server, and with root as the only account, without a password.
 func (b mysqlBinaries) cluster() cluster {
 	program, args := b.initialiser()
 	return cluster{
@@ -207,8 +207,8 @@ const mariaDBLog = "16M"
 func (b mysqlBinaries) initialiser() (program string, args []string) {
 	args = []string{"--no-defaults"}
 	if b.flavor == FlavorMariaDB {
-		// --force: otherwise it looks up the name of this machine, which nothing here needs
-		// and a container's DNS may not have.
+		// --force: otherwise it resolves the name of this machine, which is not needed here and
+		// which a container's DNS may not know.
 		return b.find("bin/mariadb-install-db", "scripts/mariadb-install-db", "bin/mysql_install_db"), append(args,
 			"--basedir="+b.base, "--auth-root-authentication-method=normal", "--skip-test-db", "--force",
 			"--innodb-log-file-size="+mariaDBLog)

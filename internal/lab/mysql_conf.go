@@ -14,7 +14,7 @@ import (
 // optionName is what an option may be called in an option file.
 var optionName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
-// optionKey folds the spellings of one option.
+// optionKey normalises the spellings of an option.
 func optionKey(name string) string { return strings.ToLower(strings.ReplaceAll(name, "-", "_")) }
 
 // undelayed reports whether a flush method writes without calling fsync or
@@ -27,8 +27,8 @@ func undelayed(method string) bool {
 	return false
 }
 
-// settings returns the server's options in the order in which they are written:
-// a later line wins.
+// settings returns the server's options in the order in which they are written: a later line
+// overrides an earlier one.
 func (m *MySQL) settings() [][2]string {
 	c := m.cfg
 	s := append(m.bin.paths(), [][2]string{
@@ -40,20 +40,20 @@ func (m *MySQL) settings() [][2]string {
 		{"tmpdir", filepath.Join(m.dir.path, "tmp")},
 		{"skip-name-resolve", "1"},
 		{"max-connections", strconv.Itoa(c.MaxConnections)},
-		// As in production: the operating system's queue must hold a crowd
-		// that arrives at once.
+		// As in production: the operating system's queue must hold many simultaneous
+		// connections.
 		{"back-log", "512"},
 		{"innodb-buffer-pool-size", c.BufferPool},
 		{"performance-schema", onOff(!c.NoPerformanceSchema && !m.light())},
-		{"default-time-zone", "+05:30"}, // not UTC: see the time zone of PostgreSQL
+		{"default-time-zone", "+05:30"}, // not UTC: see PostgreSQL's time zone
 	}...)
 	s = append(s, m.durability()...)
 	if m.light() {
-		s = append(s, [2]string{"innodb-log-file-size", mariaDBLog}) // any other and the server writes it anew
+		s = append(s, [2]string{"innodb-log-file-size", mariaDBLog}) // with any other size the server writes it anew
 	}
 	s = append(s, m.binlog()...)
 	s = append(s, m.encryption()...)
-	if m.proc == nil { // what it says holds from the first start on
+	if m.proc == nil { // these only take effect at the first start
 		s = append(s, [2]string{"init-file", m.accountsFile()})
 	}
 	s = append(s, variant(EnvMySQLSettings)...)
@@ -72,17 +72,17 @@ func onOff(b bool) string {
 	return "OFF"
 }
 
-// durability is the path of a commit.
+// durability are the settings for commits.
 func (m *MySQL) durability() [][2]string {
-	// Room for the redo log, so that a benchmark measures commits and not the
-	// checkpoints of a tiny log.
+	// A large redo log, so that a benchmark measures commits and not the checkpoints of a small
+	// log.
 	redo := [2]string{"innodb-log-file-size", "512M"}
 	if m.bin.flavor == FlavorMySQL {
 		redo = [2]string{"innodb-redo-log-capacity", "512M"}
 	}
 	if m.cfg.Durability == Fast {
-		// 2: written at each commit, so that a crash of the server alone loses
-		// nothing. MySQL still flushes its redo log about once a second.
+		// 2: written at each commit, so that a crash of the server alone loses nothing. MySQL
+		// still flushes its redo log about once per second.
 		fast := [][2]string{
 			{"innodb-flush-log-at-trx-commit", "2"},
 			{"innodb-flush-method", "nosync"},
@@ -97,12 +97,11 @@ func (m *MySQL) durability() [][2]string {
 			{"performance-schema-digests-size", "1000"},
 		}
 		if m.bin.flavor == FlavorMariaDB {
-			fast = append(fast, [2]string{"debug-no-sync", "ON"}) // what is not InnoDB's
+			fast = append(fast, [2]string{"debug-no-sync", "ON"}) // for other engines than InnoDB
 		}
 		return fast
 	}
-	// The defaults for a commit's path, spelled out: this is what every figure
-	// rests on.
+	// The defaults for commits, spelled out, since every figure depends on them.
 	return [][2]string{
 		{"innodb-flush-log-at-trx-commit", "1"},
 		{"innodb-flush-method", "O_DIRECT"},
@@ -112,7 +111,7 @@ func (m *MySQL) durability() [][2]string {
 	}
 }
 
-// binlog is what a server has that replicas follow, and that may become one.
+// binlog are the settings of a server that replicas follow, and that may become a replica.
 func (m *MySQL) binlog() [][2]string {
 	if m.cfg.NoBinlog {
 		return [][2]string{{"skip-log-bin", "1"}}
@@ -121,21 +120,21 @@ func (m *MySQL) binlog() [][2]string {
 		{"log-bin", "binlog"},
 		{"server-id", "1"},
 		{"binlog-format", "ROW"},
-		// Otherwise routines must say what they do, which those of few have done.
+		// Otherwise routines must declare what they do, which few do.
 		{"log-bin-trust-function-creators", "1"},
 	}
 	if m.bin.flavor == FlavorMySQL {
 		return append(s, [][2]string{{"gtid-mode", "ON"}, {"enforce-gtid-consistency", "ON"}, {"log-replica-updates", "ON"}}...)
 	}
-	// MariaDB always counts GTIDs.
+	// MariaDB always has GTIDs.
 	return append(s, [][2]string{{"gtid-strict-mode", "ON"}, {"log-slave-updates", "ON"}}...)
 }
 
 func (m *MySQL) encryption() [][2]string {
 	if m.tls == nil {
 		if m.bin.flavor == FlavorMySQL {
-			// It would make certificates of its own; without a version of
-			// the protocol it cannot use them.
+			// Otherwise the server makes its own certificates; without a protocol version it
+			// cannot use them.
 			return [][2]string{{"tls-version", ""}}
 		}
 		return [][2]string{{"ssl", "OFF"}}
@@ -144,7 +143,7 @@ func (m *MySQL) encryption() [][2]string {
 		{"ssl-ca", m.tls.caCert},
 		{"ssl-cert", m.tls.server.Cert},
 		{"ssl-key", m.tls.server.Key},
-		{"require-secure-transport", onOff(m.cfg.TLS.demanded())}, // a Unix socket is secure
+		{"require-secure-transport", onOff(m.cfg.TLS.demanded())}, // a Unix socket counts as secure
 	}
 }
 
@@ -166,10 +165,9 @@ func quoteOption(v string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(v) + `"`
 }
 
-// accounts is the SQL that the server runs at its first start, before anybody
-// can connect: one statement a line, as init_file wants it. Without names to
-// resolve, a client over TCP is from 127.0.0.1 and nobody but the Unix socket's
-// is from localhost.
+// accounts is the SQL that the server runs at its first start, before anyone can connect: one
+// statement per line, as init_file requires. Since names are not resolved, clients over TCP
+// come from 127.0.0.1, and only those of the Unix socket from localhost.
 func (m *MySQL) accounts() string {
 	password, require := quoteSQL(m.cfg.Password), ""
 	if m.cfg.TLS == TLSMutual {
@@ -185,7 +183,7 @@ func (m *MySQL) accounts() string {
 	return strings.Join(lines, ";\n") + ";\n"
 }
 
-// quoteSQL quotes a string as every sql_mode reads it that has backslashes.
+// quoteSQL quotes a string for every sql_mode with backslash escapes.
 func quoteSQL(v string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(v) + "'"
 }

@@ -23,9 +23,8 @@ var natsProgram = brokerProgram{
 	hint: "apt-get install nats-server",
 }
 
-// FindNATS returns the path and version of nats-server: the first of given (when
-// not empty), $WEIR_NATS_SERVER, the PATH, /usr/sbin. The error is a
-// *NotInstalledError when there is none.
+// FindNATS returns the path and version of nats-server: the first of given (if not empty),
+// $WEIR_NATS_SERVER, the PATH, /usr/sbin. The error is a *NotInstalledError if there is none.
 func FindNATS(ctx context.Context, given string) (path, version string, err error) {
 	if path, err = natsProgram.find(given); err != nil {
 		return "", "", err
@@ -39,14 +38,13 @@ func FindNATS(ctx context.Context, given string) (path, version string, err erro
 type NATS struct {
 	broker
 	binary string
-	name   string // by which it tells itself from others
+	name   string // distinguishes it from other servers
 }
 
-// StartNATS starts a server and returns when it answers, in about 50 ms. With
-// Prod and NATS 2.10 or later JetStream flushes each message before it
-// acknowledges it; earlier ones have no such setting, and flush every two
-// minutes. Cancelling ctx abandons the start; it does not end a server that
-// runs: call Stop.
+// StartNATS starts a server and returns when it answers, in about 50 ms. With Prod and NATS
+// 2.10 or later JetStream flushes each message before it acknowledges it; earlier versions have
+// no such setting, and flush every two minutes. Cancelling ctx aborts the start; it does not
+// stop a running server: call Stop.
 func StartNATS(ctx context.Context, cfg BrokerConfig) (*NATS, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure NATS: %w", err)
@@ -107,7 +105,7 @@ func (n *NATS) flushesMessages() bool {
 	return err == nil && v.atLeast(2, 10)
 }
 
-// probe connects and reads what the server says first.
+// probe connects and reads the server's greeting.
 func (n *NATS) probe(ctx context.Context, addr string) error {
 	conn, err := dialProbe(ctx, "tcp", addr)
 	if err != nil {
@@ -117,11 +115,11 @@ func (n *NATS) probe(ctx context.Context, addr string) error {
 	return readNATS(conn, n.name)
 }
 
-// greetingLimit bounds the first line that a NATS server sends, about 400 bytes.
+// greetingLimit limits the first line of a NATS server, which has about 400 bytes.
 const greetingLimit = 64 << 10
 
-// readNATS reads a greeting, and is content with that of the server called name
-// once it has JetStream.
+// readNATS reads a greeting, and returns nil if it is from the server called name and JetStream
+// is ready.
 func readNATS(r io.Reader, name string) error {
 	line, err := bufio.NewReader(io.LimitReader(r, greetingLimit)).ReadString('\n')
 	if err != nil {
@@ -144,7 +142,7 @@ func readNATS(r io.Reader, name string) error {
 	return nil
 }
 
-// URL is how clients reach the server. It holds the password: do not log it.
+// URL is the address for clients. It contains the password: do not log it.
 func (n *NATS) URL() string {
 	u := url.URL{Scheme: "nats", Host: n.Addr()}
 	if n.cfg.Password != "" {

@@ -25,15 +25,15 @@ import (
 type pacer struct {
 	wake int // an eventfd: readable when the heap has a new top
 
-	mu     sync.Mutex // guards due and closed
+	mu     sync.Mutex // guards the fields below
 	due    dueHeap
 	closed bool
-	order  uint64 // of insertion, so that equal times keep it
+	order  uint64 // of insertion, so that equal times keep their order
 
 	done chan struct{}
 }
 
-// newPacer starts a pacer; close ends it.
+// newPacer starts a pacer; close stops it.
 func newPacer() (*pacer, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -44,7 +44,7 @@ func newPacer() (*pacer, error) {
 	return p, nil
 }
 
-// at calls f when t has come. A closed pacer calls nothing.
+// at calls f at time t. A closed pacer calls nothing.
 func (p *pacer) at(t time.Time, f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,14 +59,14 @@ func (p *pacer) at(t time.Time, f func()) {
 	}
 }
 
-// poke wakes the thread. It is called with the lock held, so that the counter
-// is still open; a full counter has woken it already.
+// poke wakes the thread. The caller holds the lock, so that the eventfd is still open; if its
+// counter is full, the thread is already awake.
 func (p *pacer) poke() {
-	one := [8]byte{1} // a number in the machine's own byte order: any but 0 does
+	one := [8]byte{1} // a number in native byte order: any value except 0 works
 	_, _ = unix.Write(p.wake, one[:])
 }
 
-// close ends the pacer and forgets what is not due yet.
+// close stops the pacer and drops pending calls.
 func (p *pacer) close() {
 	p.mu.Lock()
 	if !p.closed {
@@ -95,7 +95,7 @@ func (p *pacer) run() {
 		for len(p.due) > 0 && !p.due[0].at.After(now) {
 			ready = append(ready, heap.Pop(&p.due).(*dueEntry))
 		}
-		var timeout *unix.Timespec // nil waits for the event alone
+		var timeout *unix.Timespec // nil waits only for the event
 		if len(p.due) > 0 {
 			ts := unix.NsecToTimespec(int64(p.due[0].at.Sub(now)))
 			timeout = &ts

@@ -25,24 +25,22 @@ type PgBouncerConfig struct {
 	// PoolSize is how many server connections one user and database may have.
 	// Default: 20.
 	PoolSize int
-	// MaxClients is how many clients may be connected. Default: 2000.
+	// MaxClients is the largest number of client connections. Default: 2000.
 	MaxClients int
-	// PreparedStatements is how many prepared statements are kept per server
-	// connection; versions before 1.21 can keep none. -1 means none.
-	// Default: 200.
+	// PreparedStatements is how many prepared statements are kept per server connection;
+	// versions before 1.21 cannot keep any. -1 means none. Default: 200.
 	PreparedStatements int
-	// Users are clients that are checked, where Settings have an auth_type that does,
-	// with their passwords or what a server stores of them. PgBouncer also logs in to
-	// the server by these. Default: the superuser alone.
+	// Users are the clients, with their passwords or the server's stored secrets; they are
+	// checked if Settings has an auth_type that does so. PgBouncer also logs in to the server
+	// with them. Default: only the superuser.
 	Users map[string]string
-	// Settings are added to the configuration and win over the lab's own.
-	// Default: none.
+	// Settings are added to the configuration and override the lab's own. Default: none.
 	Settings map[string]string
 	// Binary is the program. Default: $WEIR_PGBOUNCER, the PATH, /usr/sbin.
 	Binary string
 	// Port to listen on. Default: a free one.
 	Port int
-	// Log receives the log as it is written, beside the log file. Default: nil.
+	// Log receives the log as it is written, in addition to the log file. Default: nil.
 	Log io.Writer
 }
 
@@ -84,8 +82,8 @@ func (c PgBouncerConfig) validate() error {
 	return nil
 }
 
-// PgBouncer is a running PgBouncer that belongs to this process. Clients get in
-// without a password; it has the server's.
+// PgBouncer is a running PgBouncer that belongs to this process. Clients need no password;
+// PgBouncer has the server's.
 type PgBouncer struct {
 	cfg     PgBouncerConfig
 	version version
@@ -93,7 +91,7 @@ type PgBouncer struct {
 	work    string // the subdirectory of PgBouncer's user
 	as      *identity
 	port    int
-	held    *Ports // what port is of, if it was chosen
+	held    *Ports // reserves port, if it was chosen
 	log     *os.File
 	proc    *process
 }
@@ -135,7 +133,7 @@ func StartPgBouncer(ctx context.Context, server *Postgres, cfg PgBouncerConfig) 
 	}
 }
 
-// portTaken is what PgBouncer logs about a port that it cannot have.
+// portTaken is what PgBouncer logs about a port in use.
 const portTaken = "ddress already in use"
 
 func (b *PgBouncer) prepare() (err error) {
@@ -180,7 +178,7 @@ func (b *PgBouncer) launch(ctx context.Context, binary string, server *Postgres)
 		err = awaitPostgres(ctx, b.proc, b.work, b.port)
 	}
 	if err == nil && strings.Contains(b.LogTail(20), portTaken) {
-		// PgBouncer goes on with its Unix socket alone.
+		// PgBouncer continues with only its Unix socket.
 		err = fmt.Errorf("port %d is in use", b.port)
 	}
 	if err != nil {
@@ -190,7 +188,7 @@ func (b *PgBouncer) launch(ctx context.Context, binary string, server *Postgres)
 	return nil
 }
 
-// userList is the auth file. PgBouncer's quoting is its own: a doubled quote.
+// userList is the auth file. PgBouncer quotes by doubling quotes.
 func (b *PgBouncer) userList(password string) string {
 	users := map[string]string{superuser: password}
 	maps.Copy(users, b.cfg.Users)
@@ -248,11 +246,11 @@ func (b *PgBouncer) discard() error {
 	return errors.Join(b.dir.remove(), b.held.Release())
 }
 
-// Stop ends PgBouncer, dropping its clients, and removes its directory. It
-// holds nothing worth a slower farewell; when ctx ends first it is killed.
+// Stop stops PgBouncer, dropping its clients, and removes its directory. If ctx ends first,
+// PgBouncer is killed.
 func (b *PgBouncer) Stop(ctx context.Context) error {
-	// The signal for "at once" was moved in 1.23: there SIGTERM waits until
-	// all clients have left.
+	// Version 1.23 changed the signal for an immediate shutdown: from there on SIGTERM waits
+	// until all clients have left.
 	sig := syscall.SIGTERM
 	if b.version.atLeast(1, 23) {
 		sig = syscall.SIGQUIT
@@ -267,7 +265,7 @@ func (b *PgBouncer) Stop(ctx context.Context) error {
 	return errors.Join(err, b.discard())
 }
 
-// Kill ends PgBouncer with SIGKILL. Stop is still needed.
+// Kill kills PgBouncer with SIGKILL. Stop is still needed.
 func (b *PgBouncer) Kill() { b.proc.killTree() }
 
 // PID is PgBouncer's process id.
@@ -282,8 +280,8 @@ func (b *PgBouncer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv
 // Version is PgBouncer's version without its patch level, such as "1.18".
 func (b *PgBouncer) Version() string { return b.version.String() }
 
-// DSN is the URL by which the superuser reaches database db through PgBouncer;
-// database pgbouncer is its own console.
+// DSN is the URL of database db for the superuser, through PgBouncer; database pgbouncer is its
+// console.
 func (b *PgBouncer) DSN(db string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: b.Addr(), Path: "/" + db, RawQuery: "sslmode=disable"}
 	return u.String()

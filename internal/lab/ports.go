@@ -12,28 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ports are TCP ports of the loopback that belong to this process, whether it
-// listens on them or not: no other process of the lab is given one of them
-// before Release, so that a server that is down finds its port again. They are
-// below those that the kernel gives to connections and to listeners that want
-// any port, so that strangers do not get one by chance either.
+// Ports are TCP ports of the loopback that are reserved for this process, whether or not it
+// listens on them: no other process of the lab gets one of them before Release, so that a
+// restarted server can use the same port. They are below the kernel's ephemeral ports, so that
+// other programs do not get one by chance either.
 type Ports struct {
 	numbers []int
 
 	mu    sync.Mutex
-	locks []int // file descriptors, one for each port; nil after Release
+	locks []int // file descriptors, one per port; nil after Release
 }
 
-// Where ports are looked for: above what services are commonly found on, below
-// the kernel's own choice (/proc/sys/net/ipv4/ip_local_port_range).
+// The range to search: above the ports of common services, below the kernel's ephemeral ports
+// (/proc/sys/net/ipv4/ip_local_port_range).
 const lowestPort, endOfPorts = 12000, 32000
 
-// ReservePorts finds n free ports and keeps them for this process. They are free again after Release, and when the process ends.
+// ReservePorts finds n free ports and reserves them for this process, until Release or until
+// the process ends.
 func ReservePorts(n int) (*Ports, error) {
 	return reservePorts(n, lowestPort, endOfPorts)
 }
 
-// reservePorts looks for ports from lowest to end-1, from a random one on.
+// reservePorts searches from lowest to end-1, starting at a random port.
 func reservePorts(n, lowest, end int) (*Ports, error) {
 	p := &Ports{}
 	count := end - lowest
@@ -55,12 +55,12 @@ func reservePorts(n, lowest, end int) (*Ports, error) {
 	return p, nil
 }
 
-// lockPort takes the name of a port, for as long as the descriptor is open; the
-// error is EADDRINUSE while another process has it, or this one, or somebody
-// listens on the port. The name is that of an abstract Unix socket, which lives in
-// the same network namespace as the port, leaves no file, and ends with its process.
+// lockPort locks a port until the descriptor is closed. The error is EADDRINUSE if this or
+// another process has locked it, or if something listens on it. The lock is an abstract Unix
+// socket, which belongs to the same network namespace as the port, leaves no file, and ends
+// with its process.
 func lockPort(port int) (int, error) {
-	// A child between its fork and its program would have the listener for longer.
+	// A child between fork and exec would keep the listener open for longer.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -69,7 +69,8 @@ func lockPort(port int) (int, error) {
 	}
 	err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@weir-port-%d", port)}))
 	if err == nil {
-		// With the name: nobody who also reserves finds the port taken because of this.
+		// The lock comes first, so that others who reserve ports never see the port in use
+		// because of this listener.
 		var l net.Listener
 		if l, err = net.Listen("tcp", loopback(port)); err == nil {
 			err = l.Close()
@@ -81,7 +82,7 @@ func lockPort(port int) (int, error) {
 	return fd, nil
 }
 
-// Addrs are their addresses, for net.Listen and net.Dial.
+// Addrs are the addresses, for net.Listen and net.Dial.
 func (p *Ports) Addrs() []string {
 	var all []string
 	for _, port := range p.numbers {
@@ -90,14 +91,14 @@ func (p *Ports) Addrs() []string {
 	return all
 }
 
-// Release gives the ports up. A second call does nothing, nor does one on nil.
+// Release releases the ports. A second call does nothing, nor does one on nil.
 func (p *Ports) Release() error {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	syscall.ForkLock.RLock() // or a child that is just started has them still
+	syscall.ForkLock.RLock() // otherwise a child between fork and exec still has them
 	defer syscall.ForkLock.RUnlock()
 	var errs []error
 	for _, fd := range p.locks {

@@ -11,50 +11,49 @@ import (
 	"time"
 )
 
-// superuser is the role that owns every lab server.
+// superuser is the superuser of every lab server.
 const superuser = "postgres"
 
-// PostgresConfig describes a server. Its zero value is a server of the newest
-// installed PostgreSQL as production runs it: durable, ready for logical
-// replication, with pg_stat_statements, offering TLS, in a time zone that is not
-// UTC; but on a free port and open to everyone on this machine.
+// PostgresConfig describes a server. Its zero value is a server of the newest installed
+// PostgreSQL like in production: durable, ready for logical replication, with
+// pg_stat_statements, offering TLS, in a time zone that is not UTC; but on a free port and open
+// to everyone on this machine.
 type PostgresConfig struct {
-	// Durability is what an acknowledged commit promises. Default: Prod.
+	// Durability is the durability of an acknowledged commit. Default: Prod.
 	Durability Durability
-	// FsyncLatency is added to every flush that succeeds, each on its own, as
-	// on a cloud disk whose queue holds many requests. It needs Prod, since
-	// Fast never flushes. Default: 0, the disk as it is.
+	// FsyncLatency is added to every successful flush, independently of others, as on a cloud
+	// disk whose queue holds many requests. It needs Prod, since Fast never flushes. Default:
+	// 0, the disk as it is.
 	FsyncLatency time.Duration
-	// CountFlushes keeps the number of flushes for Flushes. It needs a C
-	// compiler, as FsyncLatency does. Default: false.
+	// CountFlushes counts flushes for Flushes. It needs a C compiler, as FsyncLatency does.
+	// Default: false.
 	CountFlushes bool
-	// Settings are written to postgresql.conf last, and so win over the lab's
-	// own; ALTER SYSTEM wins over both. Default: none.
+	// Settings are written to postgresql.conf last, so they override the lab's own; ALTER
+	// SYSTEM overrides both. Default: none.
 	Settings map[string]string
 	// MaxConnections is the server's max_connections. Default: 300.
 	MaxConnections int
 	// SharedBuffers is the server's shared_buffers. Default: "128MB".
 	SharedBuffers string
-	// Preload lists shared_preload_libraries; an empty non-nil list means none.
-	// Default: pg_stat_statements when it is installed.
+	// Preload lists shared_preload_libraries; an empty non-nil list means none. Default:
+	// pg_stat_statements if it is installed.
 	Preload []string
-	// Auth is how clients prove who they are. With Trust, every user of this
-	// machine is superuser of the server. Default: Trust.
+	// Auth is the authentication method. With Trust, every user of this machine is superuser of
+	// the server. Default: Trust.
 	Auth Auth
-	// Password is the superuser's. Default: random, none with Trust.
+	// Password is the superuser's. Default: random; none with Trust.
 	Password string
-	// TLS says whether connections are encrypted. Default: TLSOffered.
+	// TLS says which connections are encrypted. Default: TLSOffered.
 	TLS TLSMode
 	// BinDir holds postgres and initdb. Default: see FindPostgres.
 	BinDir string
 	// Port to listen on. Default: a free one.
 	Port int
-	// Fresh runs initdb instead of copying a cached data directory. Copies all
-	// have one system identifier, which tools that compare two clusters notice.
-	// Default: false.
+	// Fresh runs initdb instead of copying a cached data directory. All copies have the same
+	// system identifier, which tools that compare two clusters notice. Default: false.
 	Fresh bool
-	// Log receives the server's log as it is written, beside the log file.
-	// Default: nil.
+	// Log receives the server's log as it is written, in addition to the log file. Default:
+	// nil.
 	Log io.Writer
 }
 
@@ -116,9 +115,9 @@ type Postgres struct {
 	bin postgresBinaries
 }
 
-// StartPostgres starts a server and returns when it accepts connections, in
-// about a second the first time and 0.2 s later. Cancelling ctx abandons the
-// start; it does not end a server that runs: call Stop.
+// StartPostgres starts a server and returns when it accepts connections, in about a second the
+// first time and 0.2 s later. Cancelling ctx aborts the start; it does not stop a running
+// server: call Stop.
 func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure PostgreSQL: %w", err)
@@ -158,9 +157,8 @@ func (p *Postgres) prepare(ctx context.Context) error {
 	return p.writeHBA()
 }
 
-// setPassword stores the superuser's password before the server first runs, in
-// PostgreSQL's single-user mode: there is then no moment at which the server
-// would let anybody in without it.
+// setPassword sets the superuser's password before the server first runs, in PostgreSQL's
+// single-user mode, so that no one can ever log in without it.
 func (p *Postgres) setPassword(ctx context.Context) error {
 	encryption := "scram-sha-256"
 	if p.cfg.Auth == MD5 {
@@ -190,8 +188,7 @@ func (p *Postgres) start(ctx context.Context) error {
 	if err := p.writeConf(); err != nil {
 		return err
 	}
-	// Readiness is asked of the Unix socket: on the TCP port, another server may
-	// have been faster.
+	// Readiness is checked on the Unix socket: another server may have taken the TCP port.
 	socket := fmt.Sprintf("%s/.s.PGSQL.%d", p.sock, p.port)
 	return p.run(ctx, p.bin.path("postgres"), []string{"-D", p.data}, func(*process) bool { return probePostgres(socket) == nil })
 }
@@ -205,12 +202,12 @@ func (p *Postgres) Version() string { return p.bin.version.String() }
 // User is the superuser's name.
 func (p *Postgres) User() string { return superuser }
 
-// Password is the superuser's password, empty with Trust unless one was given.
+// Password is the superuser's password; with Trust it is empty unless configured.
 func (p *Postgres) Password() string { return p.cfg.Password }
 
-// CreateDatabase is the statement that makes a database cheaply, for tests: a copy of the
-// template's files. From version 15 on, CREATE DATABASE by itself writes each of their
-// blocks to the log, which takes twice the work and 7 MB of log.
+// CreateDatabase is a statement that creates a database cheaply, for tests, by copying the
+// template's files. From version 15 on, the default strategy of CREATE DATABASE writes each of
+// their blocks to the log, which takes twice the work and 7 MB of log.
 func (p *Postgres) CreateDatabase(name string) string {
 	if p.bin.version.atLeast(15, 0) {
 		return "CREATE DATABASE " + name + " STRATEGY file_copy"
@@ -218,8 +215,8 @@ func (p *Postgres) CreateDatabase(name string) string {
 	return "CREATE DATABASE " + name
 }
 
-// DSN is the URL by which the superuser reaches database db, with all that
-// password and TLS need. It holds the password: do not log it.
+// DSN is the URL of database db for the superuser, with everything that password and TLS need.
+// It contains the password: do not log it.
 func (p *Postgres) DSN(db string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: p.Addr(), Path: "/" + db}
 	if p.cfg.Password != "" {

@@ -19,11 +19,10 @@ import (
 	"time"
 )
 
-// Auth is how a server's clients prove who they are; the value is the method's
-// name in pg_hba.conf.
+// Auth is a method of client authentication, by its name in pg_hba.conf.
 type Auth string
 
-// The methods that the lab can set up.
+// The supported methods.
 const (
 	Trust    Auth = "trust"
 	Password Auth = "password" // in clear text
@@ -35,21 +34,21 @@ const (
 type TLSMode int
 
 const (
-	// TLSOffered: encrypted or in clear, as the client likes. The server's own
-	// DSN asks for a connection in clear.
+	// TLSOffered: encrypted or not, by the client's choice. The server's own DSN does not use
+	// TLS.
 	TLSOffered TLSMode = iota
-	// TLSOff: in clear only.
+	// TLSOff: not encrypted.
 	TLSOff
-	// TLSOptional: encrypted or in clear, as the client likes. The server's own
-	// DSN asks for a verified connection.
+	// TLSOptional: encrypted or not, by the client's choice. The server's own DSN requires
+	// verified TLS.
 	TLSOptional
-	// TLSRequired: encrypted only.
+	// TLSRequired: only encrypted.
 	TLSRequired
 	// TLSMutual: encrypted, from clients whose certificate names their role.
 	TLSMutual
 )
 
-// ParseTLSMode reads a mode's name: offered, off, optional, required or mutual.
+// ParseTLSMode parses a mode's name: offered, off, optional, required or mutual.
 func ParseTLSMode(s string) (TLSMode, error) {
 	for mode, name := range []string{"offered", "off", "optional", "required", "mutual"} {
 		if s == name {
@@ -59,18 +58,18 @@ func ParseTLSMode(s string) (TLSMode, error) {
 	return 0, fmt.Errorf("TLS mode %q: must be offered, off, optional, required or mutual", s)
 }
 
-// inDSN reports whether a server's own DSN asks for TLS.
+// inDSN reports whether a server's own DSN uses TLS.
 func (m TLSMode) inDSN() bool { return m != TLSOffered && m != TLSOff }
 
-// demanded reports whether the server refuses connections in clear.
+// demanded reports whether the server refuses unencrypted connections.
 func (m TLSMode) demanded() bool { return m == TLSRequired || m == TLSMutual }
 
 func randomPassword() string { return rand.Text()[:16] }
 
 var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
 
-// settings returns the server's configuration in the order in which it is
-// written: a later line wins.
+// settings returns the server's configuration in the order in which it is written: a later line
+// overrides an earlier one.
 func (p *Postgres) settings() [][2]string {
 	c := p.cfg
 	s := [][2]string{
@@ -81,9 +80,9 @@ func (p *Postgres) settings() [][2]string {
 		{"shared_buffers", c.SharedBuffers},
 		{"shared_preload_libraries", strings.Join(c.Preload, ",")},
 		{"log_line_prefix", "%m [%p] %q%u@%d "},
-		{"log_checkpoints", "off"}, // the log is for what goes wrong
-		// As in most of the world, and half an hour off, so that what takes UTC
-		// for granted is noticed.
+		{"log_checkpoints", "off"}, // the log is for problems
+		// A time zone other than UTC, and off by half an hour, so that code which assumes UTC
+		// is noticed.
 		{"timezone", "Asia/Kolkata"},
 		{"wal_level", "logical"},
 		{"max_wal_senders", "20"},
@@ -91,9 +90,9 @@ func (p *Postgres) settings() [][2]string {
 	}
 	switch c.Durability {
 	case Prod:
-		// The defaults for a commit's path, spelled out: this is what every
-		// figure rests on. Room for the log, so that a benchmark measures
-		// commits and not the checkpoints of a tiny max_wal_size.
+		// The defaults for commits, spelled out, since every figure depends on them. The log
+		// has room, so that a benchmark measures commits and not the checkpoints of a small
+		// max_wal_size.
 		s = append(s, [][2]string{
 			{"fsync", "on"},
 			{"synchronous_commit", "on"},
@@ -114,8 +113,8 @@ func (p *Postgres) settings() [][2]string {
 		}...)
 	}
 	if (c.FsyncLatency > 0 || c.CountFlushes) && p.bin.version.atLeast(14, 0) {
-		// Recovery flushes all thousand files of the data directory one by one.
-		// A real slow disk does not charge for clean files; the shim would.
+		// Recovery flushes all thousand files of the data directory one by one. A real slow
+		// disk takes no time for unmodified files; the shim would.
 		s = append(s, [2]string{"recovery_init_sync_method", "syncfs"})
 	}
 	if !roomForSegments(sharedMemoryDir) {
@@ -145,7 +144,7 @@ func (p *Postgres) writeConf() error {
 	return p.writeData("postgresql.conf", b.Bytes())
 }
 
-// quoteSetting quotes a value as postgresql.conf reads it.
+// quoteSetting quotes a value for postgresql.conf.
 func quoteSetting(v string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`).Replace(v) + "'"
 }
@@ -161,7 +160,7 @@ func (p *Postgres) writeHBA() error {
 	case TLSOffered, TLSOff, TLSOptional:
 	}
 	var b bytes.Buffer
-	for _, db := range []string{"all", "replication"} { // "all" leaves out replication
+	for _, db := range []string{"all", "replication"} { // "all" does not include replication
 		fmt.Fprintf(&b, "local %s all %s\n", db, p.cfg.Auth)
 		fmt.Fprintf(&b, "%s %s all 127.0.0.1/32 %s%s\n", kind, db, p.cfg.Auth, option)
 	}
@@ -179,10 +178,9 @@ func (p *Postgres) writeData(name string, content []byte) error {
 	return nil
 }
 
-// awaitPostgres returns when the server with a socket in sockDir speaks
-// PostgreSQL's protocol and takes connections. An open socket is not enough:
-// while it starts, or recovers from a crash, the server answers with an error.
-// Nor would the TCP port do: another server may have been faster to take it.
+// awaitPostgres waits until the server with a socket in sockDir accepts sessions. An open
+// socket is not enough: while it starts, or recovers from a crash, the server answers with an
+// error. The TCP port would not do either: another server may have taken it.
 func awaitPostgres(ctx context.Context, proc *process, sockDir string, port int) error {
 	path := fmt.Sprintf("%s/.s.PGSQL.%d", sockDir, port)
 	return awaitReady(ctx, proc, func() bool { return probePostgres(path) == nil })
@@ -190,9 +188,8 @@ func awaitPostgres(ctx context.Context, proc *process, sockDir string, port int)
 
 var errStartingUp = errors.New("server is starting up")
 
-// probePostgres asks for a session and looks at the first answer. Anything but
-// "starting up" is the answer of a server that works, a refusal included: the
-// probe has no password and speaks no TLS.
+// probePostgres requests a session and reads the first answer. Everything except "starting up"
+// means that the server works, even a refusal: the probe has no password and no TLS.
 func probePostgres(socket string) error {
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {
@@ -208,16 +205,16 @@ func probePostgres(socket string) error {
 	if err := readFirstAnswer(conn); err != nil {
 		return err
 	}
-	// Take leave, and read to the end: a connection that is closed with bytes
-	// unread is reset, and the server's log would complain of it. The server
-	// has proved itself already, so errors no longer matter.
+	// Send Terminate, and read to the end: closing a connection with unread bytes resets it,
+	// and the server would log that. The server has proved that it works, so errors no longer
+	// matter.
 	_, _ = conn.Write([]byte{'X', 0, 0, 0, 4})
 	_, _ = io.Copy(io.Discard, conn)
 	return nil
 }
 
-// startupPacket is the first message of protocol 3.0: length, version, names
-// and values each ended by a zero byte, and one more.
+// startupPacket is the first message of protocol 3.0: length, version, names and values each
+// terminated by a zero byte, and a final zero byte.
 func startupPacket(user, db string) []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 4, 64), 3<<16)
 	b = append(b, "user\x00"+user+"\x00database\x00"+db+"\x00\x00"...)
@@ -225,7 +222,7 @@ func startupPacket(user, db string) []byte {
 	return b
 }
 
-// maxProbeMessage bounds the error message that a probe reads.
+// maxProbeMessage limits the error message that a probe reads.
 const maxProbeMessage = 16 << 10
 
 func readFirstAnswer(r io.Reader) error {

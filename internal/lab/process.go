@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procID names one process for all time: a pid alone is reused.
+// procID identifies a process uniquely: a PID alone is reused.
 type procID struct {
 	pid   int
 	start uint64 // field 22 of /proc/PID/stat: clock ticks since boot
@@ -33,8 +33,8 @@ type procStat struct {
 	state byte // R S D T t Z X ...
 }
 
-// parseStat reads a line of /proc/PID/stat. The command name is in parentheses
-// and may itself hold blanks and parentheses, so fields count from the last one.
+// parseStat parses a line of /proc/PID/stat. The command name is in parentheses and may contain
+// blanks and parentheses, so fields count from the last one.
 func parseStat(line string) (procStat, error) {
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 1 || end < open {
@@ -67,14 +67,14 @@ func readStat(pid int) (procStat, error) {
 	return parseStat(string(line))
 }
 
-// alive reports whether the process still runs. A zombie does not: it holds no
-// memory, no file and no lock any more.
+// alive reports whether the process still runs. A zombie does not: it has no memory, no files
+// and no locks.
 func (id procID) alive() bool {
 	st, err := readStat(id.pid)
 	return err == nil && st.id == id && st.state != 'Z' && st.state != 'X'
 }
 
-// signal sends sig unless the process is gone already.
+// signal sends sig unless the process has ended.
 func (id procID) signal(sig syscall.Signal) error {
 	if !id.alive() {
 		return nil
@@ -111,8 +111,8 @@ func descendants(root int) []procID {
 	return all
 }
 
-// poll calls ok every few milliseconds, later every 20, until it is true or ctx ends:
-// some conditions read all of /proc.
+// poll calls ok every few milliseconds, later every 20, until it returns true or ctx ends: some
+// conditions read all of /proc.
 func poll(ctx context.Context, ok func() bool) error {
 	for pause := 3 * time.Millisecond; !ok(); pause = min(pause*3/2, 20*time.Millisecond) {
 		t := time.NewTimer(pause)
@@ -131,7 +131,7 @@ type command struct {
 	path  string
 	args  []string
 	dir   string
-	env   []string // added to the lab's bare environment
+	env   []string // added to the lab's minimal environment
 	as    *identity
 	stdin io.Reader
 	out   io.Writer // stdout and stderr together
@@ -141,16 +141,16 @@ type command struct {
 type process struct {
 	id   procID
 	done chan struct{} // closed when the process was reaped
-	err  error         // how it ended; read only after done
+	err  error         // how it ended; read only after done is closed
 }
 
-// startProcess starts c in a process group of its own, so that a terminal's
-// Ctrl-C reaches only weir, and bound to this process's life by the kernel.
+// startProcess starts c in its own process group, so that a terminal's Ctrl-C only reaches
+// weir, and makes the kernel kill it when this process dies.
 func startProcess(c command) (*process, error) {
 	cmd := exec.Command(c.path, c.args...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.dir, c.stdin, c.out, c.out
-	// Nothing is inherited: a PGHOST or LC_ALL of the caller must not change
-	// what a lab server does.
+	// The environment is not inherited: a PGHOST or LC_ALL of the caller must not affect a lab
+	// server.
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Dir(c.path) + ":/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC", "HOME=" + c.dir,
 	}, c.env...)
@@ -166,7 +166,7 @@ func startProcess(c command) (*process, error) {
 	pid := cmd.Process.Pid
 	raiseFileLimit(pid)
 	p := &process{done: make(chan struct{})}
-	// Not reaped yet, so the pid is still this process's, dead or alive.
+	// Not reaped yet, so the PID still belongs to this process, dead or alive.
 	if st, err := readStat(pid); err == nil {
 		p.id = st.id
 	} else {
@@ -179,8 +179,8 @@ func startProcess(c command) (*process, error) {
 	return p, nil
 }
 
-// runCommand runs c to its end and returns what it printed. A cancelled ctx
-// kills it with all its children.
+// runCommand runs c to its end and returns its output. If ctx is cancelled, it is killed with
+// all its children.
 func runCommand(ctx context.Context, c command) (string, error) {
 	var out bytes.Buffer
 	c.out = &out
@@ -216,11 +216,11 @@ func (p *process) signal(sig syscall.Signal) error {
 	return p.id.signal(sig)
 }
 
-// tree stops the process and everything below it, and returns them all. Only
-// stopped processes cannot fork, so only then is the list complete.
+// tree stops the process and everything below it, and returns them all. Only stopped processes
+// cannot fork, so only then is the list complete.
 //
-// PostgreSQL's children each make a session of their own: a signal to the
-// process group would reach the postmaster alone.
+// Each of PostgreSQL's children has its own session: a signal to the process group would only
+// reach the postmaster.
 func (p *process) tree() []procID {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -233,8 +233,8 @@ func (p *process) tree() []procID {
 			_ = id.signal(syscall.SIGSTOP)
 		}
 		for _, id := range found {
-			// A process in an uninterruptible wait stops late; it does not
-			// fork meanwhile either, so the deadline loses nothing.
+			// A process in an uninterruptible wait stops late, but does not fork in the
+			// meantime either, so the deadline is harmless.
 			_ = poll(ctx, func() bool {
 				st, err := readStat(id.pid)
 				return err != nil || st.id != id || strings.IndexByte("TtZX", st.state) >= 0
@@ -250,8 +250,8 @@ func (p *process) tree() []procID {
 	return all
 }
 
-// killTree stops the whole tree, then kills it: as close to pulling the plug on
-// one server as signals come. It returns when all are gone.
+// killTree stops the whole tree, then kills it: as close to a power failure of one server as
+// signals come. It returns when all processes are gone.
 func (p *process) killTree() {
 	if !p.running() {
 		return
@@ -264,18 +264,17 @@ func (p *process) killTree() {
 	waitGone(ids)
 }
 
-// waitGone returns when none of ids runs. They have had a SIGKILL, so only a
-// process inside a system call that cannot be interrupted takes time.
+// waitGone waits until none of ids runs. They have received SIGKILL, so only a process inside
+// an uninterruptible system call takes time.
 func waitGone(ids []procID) {
 	for _, id := range ids {
 		_ = poll(context.Background(), func() bool { return !id.alive() })
 	}
 }
 
-// onSpawnThread runs f on the one operating system thread from which all lab
-// processes are started. Linux sends the parent-death signal when the starting
-// *thread* ends, not the process, and Go ends threads as it likes: that thread
-// therefore belongs to a goroutine that never returns.
+// onSpawnThread runs f on the one operating system thread that starts all lab processes. Linux
+// sends the parent-death signal when the starting *thread* ends, not the process, and Go may
+// end threads: so that thread belongs to a goroutine that never returns.
 func onSpawnThread(f func() error) error {
 	result := make(chan error, 1)
 	spawnThread() <- func() { result <- f() }
@@ -293,9 +292,9 @@ var spawnThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// raiseFileLimit lets a server open as many files as the hard limit allows. Go
-// gives its children the soft limit that it was started with, often 1024, which
-// a pooler with 1000 clients exceeds. A server that is refused says so itself.
+// raiseFileLimit lets a server open as many files as the hard limit allows. Go gives its
+// children the soft limit that it was started with, often 1024, which a pooler with 1000
+// clients exceeds. A server whose limit cannot be raised reports the problem itself.
 func raiseFileLimit(pid int) {
 	var lim unix.Rlimit
 	if unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &lim) == nil {
@@ -314,8 +313,8 @@ func (i *identity) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: i.uid, Gid: i.gid}
 }
 
-// unprivileged returns the first of names that exists, else nobody; nil when
-// this process is not root and so runs its servers as itself.
+// unprivileged returns the first of names that exists, else nobody; nil if this process is not
+// root and so runs its servers as itself.
 func unprivileged(names ...string) (*identity, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -338,7 +337,7 @@ func unprivileged(names ...string) (*identity, error) {
 	return nil, fmt.Errorf("no unprivileged user to run servers as: none of %s, nobody exists", strings.Join(names, ", "))
 }
 
-// own gives path to the identity; a nil identity leaves it as it is.
+// own changes the owner of path to the identity; a nil identity leaves it as it is.
 func (i *identity) own(path string) error {
 	if i == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// EnvRabbitMQ names the rabbitmq-server script: not Debian's wrapper of it
-	// in /usr/sbin, which changes users, but the one that it runs.
+	// EnvRabbitMQ names the rabbitmq-server script: not Debian's wrapper in /usr/sbin, which
+	// changes users, but the script that it runs.
 	EnvRabbitMQ = "WEIR_RABBITMQ_SERVER"
 	// EnvEpmd names the epmd program, which is part of Erlang.
 	EnvEpmd = "WEIR_EPMD"
@@ -27,21 +27,21 @@ var (
 		title: "RabbitMQ", env: EnvRabbitMQ, name: "rabbitmq-server", dirs: []string{"/usr/lib/rabbitmq/bin"},
 		hint: "apt-get install rabbitmq-server",
 	}
-	// epmdProgram is Erlang's register of nodes, without which none starts.
+	// epmdProgram is Erlang's port mapper, which every node needs.
 	epmdProgram = brokerProgram{
 		title: "Erlang's epmd", env: EnvEpmd, name: "epmd", late: []string{"/usr/lib/erlang/bin"},
 		hint: "apt-get install erlang-base",
 	}
 )
 
-// FindRabbitMQ returns the path and version of rabbitmq-server: the first of
-// given (when not empty), $WEIR_RABBITMQ_SERVER, /usr/lib/rabbitmq/bin, the
-// PATH. The error is a *NotInstalledError when there is none.
+// FindRabbitMQ returns the path and version of rabbitmq-server: the first of given (if not
+// empty), $WEIR_RABBITMQ_SERVER, /usr/lib/rabbitmq/bin, the PATH. The error is a
+// *NotInstalledError if there is none.
 func FindRabbitMQ(_ context.Context, given string) (path, version string, err error) {
 	if path, err = rabbitProgram.find(given); err != nil {
 		return "", "", err
 	}
-	// Asking the program would take seconds; its directory has the answer.
+	// Asking the program would take seconds; its directory's name has the answer.
 	home := filepath.Dir(filepath.Dir(path))
 	installed, _ := filepath.Glob(filepath.Join(home, "lib", "rabbitmq_server-*"))
 	for _, dir := range append(installed, home) {
@@ -62,15 +62,16 @@ type RabbitMQ struct {
 	tools  string // the PATH of its scripts
 }
 
-// brokerUser is the user of brokers that have users, and RabbitMQ's virtual host.
+// brokerUser is the name of the user of brokers that have users, and of RabbitMQ's virtual
+// host.
 const brokerUser = "weir"
 
-// StartRabbitMQ starts a broker without plugins and returns when it answers, in
-// 5 to 10 s. It confirms persistent messages when they are flushed, whatever the
-// durability, which says only how many processors it uses; but it may forget a durable queue that was declared within moments
-// of a Kill, with the messages in it, while queues that have seen a Restart stay
-// (RabbitMQ 3.10 on a busy machine, about once in ten tries). Cancelling ctx
-// abandons the start; it does not end a broker that runs: call Stop.
+// StartRabbitMQ starts a broker without plugins and returns when it answers, in 5 to 10 s. It
+// confirms persistent messages when they are flushed, whatever the durability, which only
+// decides how many processors it uses. But it may lose a durable queue, with its messages, that
+// was declared just before a Kill; queues that existed before a Restart stay (RabbitMQ 3.10 on
+// a busy machine, in about one of ten tries). Cancelling ctx aborts the start; it does not stop
+// a running broker: call Stop.
 func StartRabbitMQ(ctx context.Context, cfg BrokerConfig) (*RabbitMQ, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure RabbitMQ: %w", err)
@@ -103,9 +104,8 @@ func (r *RabbitMQ) prepare(context.Context) error {
 	return err
 }
 
-// start starts the register of nodes, then the broker. A broker that finds no
-// register starts one itself, as a daemon that outlives everything: so it is to
-// find this one.
+// start starts the port mapper, then the broker. A broker that finds no port mapper starts one
+// itself, as a daemon that outlives it: so it must find this one.
 func (r *RabbitMQ) start(ctx context.Context) error {
 	r.dismiss()
 	if err := r.choosePorts(2); err != nil {
@@ -125,8 +125,8 @@ func (r *RabbitMQ) start(ctx context.Context) error {
 		"ERL_EPMD_ADDRESS=" + r.Host(),
 		"ERL_EPMD_PORT=" + strconv.Itoa(register),
 		"ERL_CRASH_DUMP_SECONDS=0",
-		// Makes the script exec Erlang: a shell in between would leave it
-		// behind when it is killed.
+		// Makes the script exec Erlang: killing an intermediate shell would leave Erlang
+		// running.
 		"RUNNING_UNDER_SYSTEMD=true",
 		"RABBITMQ_NODENAME=weir@localhost",
 		"RABBITMQ_DIST_PORT=" + strconv.Itoa(distribution),
@@ -149,9 +149,9 @@ func (r *RabbitMQ) start(ctx context.Context) error {
 	return r.serve(ctx, r.binary, nil, probeAMQP)
 }
 
-// schedulers are those of Erlang, which sleep when there is nothing to do, instead of
-// spinning for a while. A fast broker has one, whatever the number of processors: several
-// that wake each other up are a third of the work of a start.
+// schedulers are the settings of Erlang's schedulers, which sleep when idle instead of
+// spinning. A fast broker has one scheduler, whatever the number of processors: several that
+// wake each other up take a third of the work of a start.
 func (r *RabbitMQ) schedulers() string {
 	const sleepy = "+sbwt none +sbwtdcpu none +sbwtdio none"
 	if r.cfg.Durability == Fast {
@@ -175,8 +175,8 @@ func (r *RabbitMQ) config() string {
 	return b.String()
 }
 
-// probeAMQP offers the protocol and waits for the broker's first frame, which it
-// sends when it has recovered its queues: it does not listen before.
+// probeAMQP sends the protocol header and waits for the broker's first frame, which it sends
+// when it has recovered its queues: it does not listen before.
 func probeAMQP(ctx context.Context, addr string) error {
 	conn, err := dialProbe(ctx, "tcp", addr)
 	if err != nil {
@@ -189,7 +189,7 @@ func probeAMQP(ctx context.Context, addr string) error {
 	return readAMQP(conn)
 }
 
-// readAMQP reads the head of a broker's first frame, which must be the method
+// readAMQP reads the start of a broker's first frame, which must be the method
 // Connection.Start: type 1, channel 0, 4 bytes of length, class 10, method 10.
 func readAMQP(r io.Reader) error {
 	var frame [11]byte
@@ -208,8 +208,7 @@ func (r *RabbitMQ) User() string { return brokerUser }
 // VHost is the virtual host that URL names.
 func (r *RabbitMQ) VHost() string { return brokerUser }
 
-// URL is how clients reach the virtual host. It holds the password: do not log
-// it.
+// URL is the address of the virtual host for clients. It contains the password: do not log it.
 func (r *RabbitMQ) URL() string {
 	u := url.URL{Scheme: "amqp", User: url.UserPassword(brokerUser, r.cfg.Password), Host: r.Addr(), Path: "/" + brokerUser}
 	return u.String()

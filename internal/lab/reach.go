@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// within returns a path by which the server's user can read what is at path, a
-// program or a directory of files: path itself, or a copy in the run directory
-// where it lies in a home that is closed to others.
+// within returns a path at which the server's user can read path, a program or a directory of
+// files: path itself, or a copy in the run directory if path is in a home directory that others
+// cannot enter.
 func (b *broker) within(path string) (string, error) {
 	if b.as.reaches(path) {
 		return path, nil
@@ -20,7 +20,7 @@ func (b *broker) within(path string) (string, error) {
 	if isFile(path) {
 		return to, copyReadable(path, to)
 	}
-	if err := errors.Join(os.Mkdir(to, 0o755), os.Chmod(to, 0o755)); err != nil { // whatever the umask
+	if err := errors.Join(os.Mkdir(to, 0o755), os.Chmod(to, 0o755)); err != nil { // regardless of the umask
 		return "", fmt.Errorf("copy %s: %w", filepath.Base(path), err)
 	}
 	entries, err := os.ReadDir(path)
@@ -38,11 +38,11 @@ func (b *broker) within(path string) (string, error) {
 	return to, nil
 }
 
-// copyReadable copies a file for all to read and run. It stays this process's
-// own: the server's user cannot change it.
+// copyReadable copies a file for everyone to read and execute. It stays owned by this process's
+// user, so that the server's user cannot change it.
 func copyReadable(src, dst string) error {
-	// A child that is forked meanwhile has the copy open for writing until it runs
-	// its own program, and what somebody may write cannot be run.
+	// A child forked in the meantime has the copy open for writing until it calls exec, and a
+	// file that is open for writing cannot be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	err := copyFile(src, dst, 0o755, nil)
@@ -55,8 +55,8 @@ func copyReadable(src, dst string) error {
 	return nil
 }
 
-// reaches reports whether the identity may go to path and read what is there,
-// wherever links lead; a nil identity is this process, whose own errors tell.
+// reaches reports whether the identity can reach path and read it, following links. For a nil
+// identity it returns true: this process gets its own errors.
 func (i *identity) reaches(path string) bool {
 	if i == nil {
 		return true
@@ -65,7 +65,7 @@ func (i *identity) reaches(path string) bool {
 	return err == nil && i.passes(path) && (target == path || i.passes(target))
 }
 
-// passes is reaches without regard to links.
+// passes is reaches without following links.
 func (i *identity) passes(path string) bool {
 	if !i.may(path, 4) {
 		return false
@@ -80,8 +80,8 @@ func (i *identity) passes(path string) bool {
 	}
 }
 
-// may reports whether the identity has a permission (4 read, 1 pass or run).
-// Root's servers have no groups but the one of their user.
+// may reports whether the identity has a permission (4 read, 1 search or execute). Root's
+// servers have no groups except that of their user.
 func (i *identity) may(path string, permission fs.FileMode) bool {
 	info, err := os.Stat(path)
 	if err != nil {

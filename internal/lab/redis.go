@@ -21,9 +21,8 @@ var redisProgram = brokerProgram{
 	hint: "apt-get install redis-server",
 }
 
-// FindRedis returns the path and version of redis-server: the first of given
-// (when not empty), $WEIR_REDIS_SERVER, the PATH, /usr/sbin. The error is a
-// *NotInstalledError when there is none.
+// FindRedis returns the path and version of redis-server: the first of given (if not empty),
+// $WEIR_REDIS_SERVER, the PATH, /usr/sbin. The error is a *NotInstalledError if there is none.
 func FindRedis(ctx context.Context, given string) (path, version string, err error) {
 	if path, err = redisProgram.find(given); err != nil {
 		return "", "", err
@@ -39,10 +38,9 @@ type Redis struct {
 	binary string
 }
 
-// StartRedis starts a server that keeps an append-only file, and returns when
-// it answers, in about 50 ms. With Prod it flushes each write before it answers
-// (appendfsync always), with Fast never. Cancelling ctx abandons the start; it
-// does not end a server that runs: call Stop.
+// StartRedis starts a server with an append-only file, and returns when it answers, in about 50
+// ms. With Prod it flushes each write before it answers (appendfsync always), with Fast never.
+// Cancelling ctx aborts the start; it does not stop a running server: call Stop.
 func StartRedis(ctx context.Context, cfg BrokerConfig) (*Redis, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure Redis: %w", err)
@@ -102,8 +100,8 @@ func (r *Redis) config() string {
 	return b.String()
 }
 
-// probeRedis asks for a sign of life. A server that reads its file yet says that
-// it is loading; one that asks for a password works.
+// probeRedis sends PING. A server that is still reading its file answers that it is loading;
+// one that asks for a password is ready.
 func probeRedis(ctx context.Context, socket string) error {
 	conn, err := dialProbe(ctx, "unix", socket)
 	if err != nil {
@@ -131,8 +129,8 @@ func readRedis(r io.Reader) error {
 // Socket is the path of the server's Unix socket.
 func (r *Redis) Socket() string { return filepath.Join(r.sock, "redis.sock") }
 
-// URL is how clients reach the server's first database. It holds the password:
-// do not log it.
+// URL is the address of the server's first database for clients. It contains the password: do
+// not log it.
 func (r *Redis) URL() string {
 	u := url.URL{Scheme: "redis", Host: r.Addr(), Path: "/0"}
 	if r.cfg.Password != "" {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Direction is a way through a Relay.
+// Direction is a direction through a Relay.
 type Direction int
 
-// The two ways, named after where the bytes go.
+// The directions, named after the receiver.
 const (
 	ToServer Direction = iota
 	ToClient
@@ -26,37 +26,35 @@ func (d Direction) String() string {
 
 // Link describes one direction of a network. The zero value is a perfect one.
 type Link struct {
-	// Delay is the least time each byte travels; a round trip takes both
-	// directions'. Waking up adds about 0.1 ms (BenchmarkRelayRoundTrip).
+	// Delay is the shortest time that each byte takes; a round trip takes both directions'
+	// delays. Scheduling adds about 0.1 ms (BenchmarkRelayRoundTrip).
 	Delay time.Duration
-	// BytesPerSecond is shared by all connections, as on one wire.
-	// Default: 0, no limit.
+	// BytesPerSecond is the bandwidth, shared by all connections. Default: 0, no limit.
 	BytesPerSecond int64
-	// Jitter is the most that a piece may travel longer than Delay, evenly drawn.
-	// Bytes arrive in the order in which they were sent, as with TCP. Default: 0.
+	// Jitter is the largest random addition to Delay, uniformly distributed. Bytes arrive in
+	// the order in which they were sent, as with TCP. Default: 0.
 	Jitter time.Duration
-	// Loss is the part of the pieces, in [0, 1], that are lost once and sent again
-	// after resendAfter: that is how packet loss shows in TCP where too little
-	// follows for the receiver to ask for it. Default: 0.
+	// Loss is the share of chunks, in [0, 1], that are lost once and sent again after
+	// resendAfter: this is the effect of packet loss on TCP if too little follows for the
+	// receiver to request the packet. Default: 0.
 	Loss float64
 }
 
-// resendAfter is the least time after which Linux sends a lost segment again.
+// resendAfter is the shortest time after which Linux sends a lost segment again.
 const resendAfter = 200 * time.Millisecond
 
-// Relay is a TCP relay that does to connections what bad networks do. It stands
-// between two parts of a test: they connect to Addr, it connects to the target.
-// Bytes are never lost, changed or reordered within a connection, as TCP would
-// not allow it either; packet loss shows in TCP as delay.
+// Relay is a TCP relay that simulates bad networks. It stands between two parts of a test:
+// clients connect to Addr, and it connects to the target. It never loses, changes or reorders
+// bytes within a connection, just as TCP does not; packet loss appears as delay.
 //
-// Its methods are safe for concurrent use, and their effect is complete when
-// they return, but for what a kernel has already taken.
+// Its methods are safe for concurrent use, and their effect is complete when they return,
+// except for bytes that a kernel has already taken.
 type Relay struct {
 	target string
 	pace   *pacer
-	ports  *Ports // one
+	ports  *Ports // a single port
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	listener net.Listener
 	refusing bool
 	closed   bool
@@ -65,9 +63,8 @@ type Relay struct {
 	wg       sync.WaitGroup
 }
 
-// StartRelay listens on a free port of the loopback, which stays its own until
-// Close, and passes connections on to target: HOST:PORT, or the path of a Unix
-// socket.
+// StartRelay listens on a free port of the loopback, which it keeps until Close, and forwards
+// connections to target: HOST:PORT, or the path of a Unix socket.
 func StartRelay(target string) (*Relay, error) {
 	ports, err := ReservePorts(1)
 	if err != nil {
@@ -89,8 +86,8 @@ func StartRelay(target string) (*Relay, error) {
 	return r, nil
 }
 
-// listen opens the port, the same one each time. The caller holds the lock, or
-// is the only one who knows r.
+// listen opens the port, the same one each time. The caller holds the lock, or is the only one
+// that knows r.
 func (r *Relay) listen() error {
 	l, err := net.Listen("tcp", r.Addr())
 	if err != nil {
@@ -111,7 +108,7 @@ func (r *Relay) accept(l net.Listener) {
 	}
 }
 
-// serve carries one connection to its end.
+// serve forwards one connection until it ends.
 func (r *Relay) serve(client *net.TCPConn) {
 	c := &relayConn{client: client, gone: make(chan struct{})}
 	if !r.add(c) {
@@ -119,7 +116,7 @@ func (r *Relay) serve(client *net.TCPConn) {
 		return
 	}
 	defer r.drop(c)
-	// A partitioned network lets no connection through to the server either.
+	// A partitioned network does not let a connection through to the server either.
 	if !r.links[ToServer].pass(c.gone) {
 		return
 	}
@@ -135,7 +132,7 @@ func (r *Relay) serve(client *net.TCPConn) {
 	c.close()
 }
 
-// dialPatience bounds how long Close may wait for a target that does not answer.
+// dialPatience limits how long Close waits for a target that does not answer.
 const dialPatience = 5 * time.Second
 
 func dialTarget(target string) (duplex, error) {
@@ -166,7 +163,7 @@ func (r *Relay) drop(c *relayConn) {
 	delete(r.conns, c)
 }
 
-// Addr is where the relay listens.
+// Addr is the relay's address.
 func (r *Relay) Addr() string { return loopback(r.Port()) }
 
 // Port is the TCP port that the relay listens on.
@@ -176,10 +173,10 @@ func (r *Relay) Port() int { return r.ports.numbers[0] }
 // connections since the start.
 func (r *Relay) Bytes(d Direction) int64 { return r.links[d].delivered.Load() }
 
-// SetLink changes the quality of one direction for bytes that come from now on.
+// SetLink changes the quality of one direction for bytes that arrive from now on.
 func (r *Relay) SetLink(d Direction, l Link) { r.links[d].set(l) }
 
-// SetDelay gives both directions the same delay: half a round trip's.
+// SetDelay gives both directions the same delay: half of a round trip.
 func (r *Relay) SetDelay(d time.Duration) {
 	for _, w := range r.links {
 		l := w.get()
@@ -188,10 +185,9 @@ func (r *Relay) SetDelay(d time.Duration) {
 	}
 }
 
-// Stall lets nothing through in the given directions, both when none is given:
-// connections stay open and nobody is told, neither of bytes nor of a close.
-// That is a half-open connection in one direction, a partition in both. New
-// connections are taken and hang.
+// Stall lets nothing through in the given directions, or in both if none is given: connections
+// stay open and neither bytes nor closes pass. In one direction that is a half-open connection,
+// in both a partition. New connections are accepted and hang.
 func (r *Relay) Stall(ds ...Direction) {
 	if len(ds) == 0 {
 		ds = []Direction{ToServer, ToClient}
@@ -201,8 +197,8 @@ func (r *Relay) Stall(ds ...Direction) {
 	}
 }
 
-// Heal ends Stall in all directions. What was held goes on its way, as TCP
-// would send it again.
+// Heal ends Stall in all directions. Bytes that were held are delivered, as TCP would send them
+// again.
 func (r *Relay) Heal() {
 	for _, w := range r.links {
 		w.heal()
@@ -222,14 +218,13 @@ func (r *Relay) Cut() {
 	}
 }
 
-// CutAfter delivers n more bytes in direction d, counted over all connections,
-// and then resets the connection that carried the last of them, once. It is for
-// ending a connection in the middle of a message. n = 0 resets the next
-// connection that wants to send; a negative n takes the order back.
+// CutAfter delivers n more bytes in direction d, counted over all connections, and then resets
+// the connection that carried the last of them, once. It ends a connection in the middle of a
+// message. n = 0 resets the next connection that sends; a negative n cancels.
 func (r *Relay) CutAfter(d Direction, n int64) { r.links[d].cutAfter(n) }
 
-// Refuse closes the port, as when no server runs there, or opens it again. Open
-// connections stay as they are.
+// Refuse closes the port, as if no server ran there, or opens it again. Open connections are
+// not affected.
 func (r *Relay) Refuse(refuse bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,7 +242,7 @@ func (r *Relay) Refuse(refuse bool) error {
 	return nil
 }
 
-// Close resets all connections and ends the relay.
+// Close resets all connections and stops the relay.
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	if r.closed {

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// ownerFile is locked by the owner for as long as it lives and lists the
-	// servers it started: the boot id, then one "pid start" per line.
+	// ownerFile is locked by the owner while it lives. It lists the servers that it started:
+	// the boot id, then one "pid start" per line.
 	ownerFile = "owner"
 )
 
-// runDir is the directory of one server: BASE/weir-lab-UID/PID-START-RANDOM,
-// where PID and START name the owner. It stays owned by the owner, who alone may add
-// to it; what the server writes to lies in subdirectories given to its user.
+// runDir is the directory of one server: BASE/weir-lab-UID/PID-START-RANDOM, where PID and
+// START identify the owner. It belongs to the owner; the server writes to subdirectories that
+// belong to its user.
 type runDir struct {
 	path string
 	lock *os.File
@@ -31,8 +31,7 @@ type runDir struct {
 	mu sync.Mutex // guards the owner file's content
 }
 
-// newRunDir makes a run directory below base, after removing what dead owners
-// have left behind.
+// newRunDir makes a run directory below base, after removing those of dead owners.
 func newRunDir(base string) (*runDir, error) {
 	sweepOnce()
 	self, err := readStat(os.Getpid())
@@ -54,12 +53,12 @@ func newRunDir(base string) (*runDir, error) {
 	return d, nil
 }
 
-// userDirPath is where this user's run directories lie below base.
+// userDirPath is the directory of this user's run directories below base.
 func userDirPath(base string) string {
 	return filepath.Join(base, fmt.Sprintf("weir-lab-%d", os.Geteuid()))
 }
 
-// userDir makes that directory. It stays: it is empty when nothing runs.
+// userDir makes that directory. It is never removed, and empty when nothing runs.
 func userDir(base string) (string, error) {
 	path := userDirPath(base)
 	if err := os.Mkdir(path, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -75,11 +74,10 @@ func userDir(base string) (string, error) {
 // topDirFlag is ext4's FS_TOPDIR_FL, `chattr +T`.
 const topDirFlag = 0x20000
 
-// spreadChildren asks ext4 to place each directory in path in another part of
-// the disk. By default they come close together, where ext4 then searches,
-// slower with each, for an inode that was not freed within the last 5 seconds:
-// six times copying and removing a data directory took 3.5 s of system time
-// without this and 0.4 to 0.9 s with it. Other file systems need no such thing.
+// spreadChildren makes ext4 place each directory in path in a different part of the disk. By
+// default they are close together, where ext4 searches, slower with each, for an inode that was
+// not freed within the last 5 seconds: copying and removing a data directory six times took 3.5
+// s of system time without this and 0.4 to 0.9 s with it. Other file systems do not need it.
 func spreadChildren(path string) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -94,7 +92,7 @@ func spreadChildren(path string) {
 }
 
 func (d *runDir) claim() error {
-	// The server's user must be able to pass, not to look around.
+	// The server's user must be able to enter the directory, but not to list it.
 	if err := os.Chmod(d.path, 0o711); err != nil {
 		return fmt.Errorf("open run directory: %w", err)
 	}
@@ -120,7 +118,7 @@ func (d *runDir) sub(name string, as *identity, mode os.FileMode) (string, error
 	if err := os.Mkdir(path, mode); err != nil {
 		return "", fmt.Errorf("create %s directory: %w", name, err)
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+	if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 		return "", fmt.Errorf("create %s directory: %w", name, err)
 	}
 	if err := as.own(path); err != nil {
@@ -129,7 +127,7 @@ func (d *runDir) sub(name string, as *identity, mode os.FileMode) (string, error
 	return path, nil
 }
 
-// register records a server, so that a sweep can end it if it outlives us.
+// register records a server, so that a sweep can kill it if it outlives this process.
 func (d *runDir) register(id procID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,12 +161,11 @@ func removeRunDir(path string) error {
 
 var sweepOnce = sync.OnceFunc(func() { _, _ = Sweep() })
 
-// Sweep removes the run directories of owners that died without cleaning up,
-// after ending any server of theirs that still runs, and returns what it
-// removed. It touches only directories of this user, and nothing of a living
-// owner: a directory goes only when the process it names is gone *and* nobody
-// holds its lock, which also protects owners in another PID namespace. Every
-// process sweeps once, before it starts its first server.
+// Sweep removes the run directories of owners that died without cleaning up, after killing
+// their servers that still run, and returns the removed paths. It only touches directories of
+// this user, and nothing of a living owner: a directory is removed only if the process that it
+// names is gone *and* its lock is free, which also protects owners in another PID namespace.
+// Every process sweeps once, before it starts its first server.
 func Sweep() ([]string, error) { return sweep(baseDirs()) }
 
 // sweep is Sweep of the run directories below the given ones.
@@ -198,7 +195,7 @@ func sweep(bases []string) ([]string, error) {
 	return removed, errors.Join(errs...)
 }
 
-// parseDirName returns the owner that a run directory's name holds.
+// parseDirName returns the owner in a run directory's name.
 func parseDirName(name string) (procID, bool) {
 	f := strings.Split(name, "-")
 	if len(f) != 3 || f[2] == "" {
@@ -209,8 +206,8 @@ func parseDirName(name string) (procID, bool) {
 	return procID{pid, start}, err1 == nil && err2 == nil && pid > 0
 }
 
-// graceNoLock is how long a directory without an owner file is left alone: its
-// owner may be about to create it.
+// graceNoLock is how long a directory without an owner file is kept: its owner may be about to
+// create it.
 const graceNoLock = time.Minute
 
 func sweepDir(path string) (bool, error) {
@@ -250,13 +247,12 @@ func sweepDir(path string) (bool, error) {
 	return true, removeRunDir(path)
 }
 
-// endOrphans kills the servers listed in an owner file. The parent-death signal
-// has done so already, unless the owner's death came between the server's start
-// and its asking for that signal.
+// endOrphans kills the servers listed in an owner file. The parent-death signal has done so
+// already, unless the owner died between the server's start and its request for that signal.
 func endOrphans(content string) {
 	boot, list, _ := strings.Cut(content, "\n")
 	if boot == "" || boot != bootID() {
-		return // the pids are of an earlier life of this machine
+		return // the PIDs are from before a reboot
 	}
 	for line := range strings.Lines(list) {
 		var id procID
@@ -274,11 +270,10 @@ func endOrphans(content string) {
 	}
 }
 
-// endStragglers kills the PostgreSQL processes that work in a data directory
-// whose postmaster is gone. Most notice its death by themselves; one that is
-// busy with a query does not until it ends, and meanwhile keeps a new postmaster
-// from starting. They are nobody's children then, so they are found by where
-// they work: a shell that looks around there is left alone.
+// endStragglers kills the PostgreSQL processes of a data directory whose postmaster is gone.
+// Most of them notice its death; one that is busy with a query does not until it ends, and
+// meanwhile prevents the start of a new postmaster. They have no parent then, so they are found
+// by their working directory: a shell in that directory is not killed.
 func endStragglers(dataDir string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

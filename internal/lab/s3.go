@@ -15,9 +15,9 @@ import (
 // EnvS3 names the versitygw program, the lab's S3 server.
 const EnvS3 = "WEIR_VERSITYGW"
 
-// s3Program is Versity's gateway, which keeps buckets as directories and objects
-// as files. It is a process of its own, not a fake in this one: it can be killed,
-// and it checks signatures and checksums as S3 does.
+// s3Program is Versity's gateway, which stores buckets as directories and objects as files. It
+// is a separate process, not a fake in this one: it can be killed, and it checks signatures and
+// checksums as S3 does.
 func s3Program() brokerProgram {
 	return brokerProgram{
 		title: "the S3 server versitygw", env: EnvS3, name: "versitygw", dirs: checkout("bin/tools"),
@@ -25,9 +25,9 @@ func s3Program() brokerProgram {
 	}
 }
 
-// FindS3 returns the path and version of versitygw: the first of given (when not
-// empty), $WEIR_VERSITYGW, bin/tools in a checkout of weir, the PATH. The error
-// is a *NotInstalledError when there is none.
+// FindS3 returns the path and version of versitygw: the first of given (if not empty),
+// $WEIR_VERSITYGW, bin/tools in a checkout of weir, the PATH. The error is a *NotInstalledError
+// if there is none.
 func FindS3(_ context.Context, given string) (path, version string, err error) {
 	if path, err = s3Program().find(given); err != nil {
 		return "", "", err
@@ -52,10 +52,9 @@ const (
 	s3Bucket    = "weir"
 )
 
-// StartS3 starts a server and returns when it answers, in about 0.2 s. What it
-// has stored survives its own crash; it flushes nothing, whatever the
-// durability. Cancelling ctx abandons the start; it does not end a server that
-// runs: call Stop.
+// StartS3 starts a server and returns when it answers, in about 0.2 s. What it has stored
+// survives its own crash; it flushes nothing, whatever the durability. Cancelling ctx aborts
+// the start; it does not stop a running server: call Stop.
 func StartS3(ctx context.Context, cfg BrokerConfig) (*S3, error) {
 	err := cfg.validate()
 	if err == nil && len(cfg.Settings) > 0 {
@@ -97,12 +96,12 @@ func (s *S3) start(ctx context.Context) error {
 	if err := s.choosePorts(0); err != nil {
 		return err
 	}
-	// By the environment: what is among the arguments, everybody can read.
+	// In the environment: everyone can read arguments.
 	s.env = []string{"ROOT_ACCESS_KEY=" + s3AccessKey, "ROOT_SECRET_KEY=" + s.cfg.Password, "VGW_REGION=" + s3Region, "VGW_QUIET=true"}
 	return s.serve(ctx, s.binary, []string{"--port", s.Addr(), "posix", s.data}, probeS3)
 }
 
-// probeS3 asks without a signature, and is ready to hear of it.
+// probeS3 sends a request without a signature, and expects it to be refused.
 func probeS3(ctx context.Context, addr string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
 	if err != nil {
@@ -119,15 +118,14 @@ func probeS3(ctx context.Context, addr string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// Endpoint is the server's base address for clients of S3, with buckets in the
-// path.
+// Endpoint is the server's base URL for S3 clients, with buckets in the path.
 func (s *S3) Endpoint() string { return "http://" + s.Addr() }
 
 // Bucket is the name of the bucket that the server starts with.
 func (s *S3) Bucket() string { return s3Bucket }
 
-// Environ is the account and region as clients of S3 read them from their
-// environment. It holds the secret key: do not log it.
+// Environ is the account and region, as environment variables for S3 clients. It contains the
+// secret key: do not log it.
 func (s *S3) Environ() []string {
 	return []string{
 		"AWS_ACCESS_KEY_ID=" + s3AccessKey,
@@ -136,7 +134,7 @@ func (s *S3) Environ() []string {
 	}
 }
 
-// URL names the bucket, and where it is. The account is in Environ.
+// URL is the URL of the bucket, without the account, which is in Environ.
 func (s *S3) URL() string {
 	q := url.Values{"endpoint": {s.Endpoint()}, "region": {s3Region}}
 	u := url.URL{Scheme: "s3", Host: s3Bucket, RawQuery: q.Encode()}

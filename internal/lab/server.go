@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// server is what the database servers of the lab have in common: a directory,
-// a process in it, and everything that can befall them. Each kind embeds it,
-// and says what to prepare and how to launch. Its methods are safe for
-// concurrent use.
+// server is the common part of the lab's servers: a directory, a process in it, and the faults
+// that can happen to them. Each kind of server embeds it, and says what to prepare and how to
+// launch. Its methods are safe for concurrent use.
 type server struct {
-	title    string         // what messages call it: "PostgreSQL"
-	farewell syscall.Signal // asks for a clean shutdown that does not wait for clients
-	shortest syscall.Signal // ends it and its children as a crash does; 0: none is known
-	taken    string         // what its log says of a port that it cannot have
+	title    string         // its name in messages: "PostgreSQL"
+	farewell syscall.Signal // requests a clean shutdown that does not wait for clients
+	shortest syscall.Signal // ends it and its children like a crash; 0: unknown
+	taken    string         // part of its log message about a port in use
 	anyPort  bool           // the port may be any free one
 	watch    diskWatch
 	logCopy  io.Writer // receives the log as it is written, or nil
@@ -37,22 +36,22 @@ type server struct {
 	log  *os.File
 	tls  *authority
 	port int
-	held *Ports // what port, and the others, are of, if they were chosen
+	held *Ports // reserves port, and others, if they were chosen
 
-	mu      sync.Mutex // guards what follows, and start, stop, kill as whole steps
+	mu      sync.Mutex // guards the fields below, and makes start, stop and kill exclusive
 	proc    *process
-	paused  []procID // what Pause has stopped
+	paused  []procID // the processes that Pause stopped
 	stopped bool
 
-	aides []*process // end with the run directory, at the latest
+	aides []*process // helper processes; they end with the run directory at the latest
 
-	launch func(context.Context) error // starts the process and waits for it: calls run
+	launch func(context.Context) error // starts the process and waits until it is ready: calls run
 }
 
-// diskWatch says what the preloaded shim is to do with a server's flushes.
+// diskWatch says what the preloaded shim does with a server's flushes.
 type diskWatch struct {
-	latency time.Duration // added to each
-	count   bool          // keep their number for Flushes
+	latency time.Duration // added to each flush
+	count   bool          // count them for Flushes
 }
 
 func (w diskWatch) wanted() bool { return w.latency > 0 || w.count }
@@ -70,12 +69,11 @@ func (w diskWatch) validate(d Durability) error {
 	return nil
 }
 
-// bindAttempts bounds the race for a free port: between our asking for one and
-// the server's taking it, a process that reserves none may.
+// bindAttempts limits retries of the race for a free port: after we have chosen it and before
+// the server listens, a process outside the lab may take it.
 const bindAttempts = 4
 
-// begin makes the run directory, prepares and launches. A failure leaves
-// nothing behind.
+// begin makes the run directory, prepares and launches. A failure leaves nothing behind.
 func (s *server) begin(ctx context.Context, d Durability, prepare func(context.Context) error) (err error) {
 	if s.dir, err = newRunDir(baseDir(d)); err != nil {
 		return err
@@ -95,8 +93,8 @@ func (s *server) begin(ctx context.Context, d Durability, prepare func(context.C
 	}
 }
 
-// furnish makes what every server finds in its run directory. The certificates
-// include one of a client called admin.
+// furnish makes the common content of a run directory. The certificates include one for a
+// client called admin.
 func (s *server) furnish(ctx context.Context, mode TLSMode, admin string) (err error) {
 	if s.data, err = s.dir.sub("data", s.as, 0o700); err != nil {
 		return err
@@ -126,7 +124,7 @@ func (s *server) furnish(ctx context.Context, mode TLSMode, admin string) (err e
 	return nil
 }
 
-// place writes a file for the server alone to read.
+// place writes a file that only the server can read.
 func (s *server) place(path string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
@@ -137,7 +135,7 @@ func (s *server) place(path string, content []byte) error {
 	return nil
 }
 
-// choosePort takes a free port for the first start; a restart keeps its port.
+// choosePort takes a free port at the first start; a restart keeps its port.
 func (s *server) choosePort() error {
 	if s.anyPort && s.proc == nil {
 		if err := s.hold(1); err != nil {
@@ -148,7 +146,7 @@ func (s *server) choosePort() error {
 	return nil
 }
 
-// hold reserves ports until discard, instead of those that it held before.
+// hold reserves ports until discard, in place of those that it held before.
 func (s *server) hold(n int) error {
 	before := s.held
 	var err error
@@ -178,7 +176,7 @@ func (s *server) run(ctx context.Context, program string, args []string, ready f
 	return nil
 }
 
-// awaitReady polls ready until it is true, the process ends or ctx does.
+// awaitReady polls ready until it returns true, the process ends or ctx does.
 func awaitReady(ctx context.Context, proc *process, ready func() bool) error {
 	err := poll(ctx, func() bool { return !proc.running() || ready() })
 	if err != nil {
@@ -190,8 +188,7 @@ func awaitReady(ctx context.Context, proc *process, ready func() bool) error {
 	return nil
 }
 
-// attend starts a process that the server needs beside its own. It lives until
-// dismiss or discard.
+// attend starts a helper process of the server. It runs until dismiss or discard.
 func (s *server) attend(program string, args []string) (*process, error) {
 	proc, err := startProcess(command{path: program, args: args, dir: s.data, env: s.env, as: s.as, out: s.log})
 	if err != nil {
@@ -201,7 +198,7 @@ func (s *server) attend(program string, args []string) (*process, error) {
 	return proc, s.dir.register(proc.id)
 }
 
-// dismiss ends what attend has started.
+// dismiss stops the processes that attend started.
 func (s *server) dismiss() {
 	for _, aide := range s.aides {
 		aide.killTree()
@@ -209,7 +206,7 @@ func (s *server) dismiss() {
 	s.aides = nil
 }
 
-// discard removes what a failed start left.
+// discard removes the remains of a failed start.
 func (s *server) discard() error {
 	s.dismiss()
 	if s.log != nil {
@@ -218,16 +215,16 @@ func (s *server) discard() error {
 	return errors.Join(s.dir.remove(), s.held.Release())
 }
 
-// Stop ends the server (a clean shutdown that does not wait for its clients)
-// and removes its directory. When ctx ends first it kills the server instead,
-// and removes the directory all the same. A second call does nothing.
+// Stop stops the server (a clean shutdown that does not wait for its clients) and removes its
+// directory. If ctx ends first, it kills the server instead, and still removes the directory. A
+// second call does nothing.
 func (s *server) Stop(ctx context.Context) error {
 	return s.end(ctx, s.farewell)
 }
 
-// Discard is Stop without what is of use only to a later start: it writes
-// neither pages nor a checkpoint, which is a third of the work of a PostgreSQL that a
-// test has started and asked little. Brokers have no such end, and stop.
+// Discard is Stop without the work that only a later start would need: it writes neither pages
+// nor a checkpoint, which is a third of the work of a PostgreSQL server in a short test.
+// Brokers have no such shutdown, and are stopped.
 func (s *server) Discard(ctx context.Context) error {
 	return s.end(ctx, cmp.Or(s.shortest, s.farewell))
 }
@@ -245,7 +242,7 @@ func (s *server) end(ctx context.Context, by syscall.Signal) error {
 
 func (s *server) shutdown(ctx context.Context, by syscall.Signal) error {
 	s.resume()
-	defer endStragglers(s.data) // of a parent process that somebody else killed
+	defer endStragglers(s.data) // if someone else killed the parent process
 	if err := s.proc.signal(by); err != nil {
 		return fmt.Errorf("stop %s: %w", s.title, err)
 	}
@@ -258,8 +255,8 @@ func (s *server) shutdown(ctx context.Context, by syscall.Signal) error {
 	}
 }
 
-// Kill crashes the server: all its processes are stopped, then killed, and gone
-// when Kill returns. The data directory stays for Restart.
+// Kill crashes the server: all its processes are stopped, then killed, and gone when Kill
+// returns. The data directory stays for Restart.
 func (s *server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,8 +282,8 @@ func (s *server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Pause stops every process of the server: connections stay open and get no
-// answers. Sessions that connect meanwhile hang too.
+// Pause stops every process of the server: connections stay open and get no answers. New
+// sessions hang, too.
 func (s *server) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +292,7 @@ func (s *server) Pause() {
 	}
 }
 
-// Resume lets a paused server go on.
+// Resume lets a paused server continue.
 func (s *server) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,25 +306,25 @@ func (s *server) resume() {
 	s.paused = nil
 }
 
-// Done is closed when the server process that runs now has ended, for whatever
-// reason. After Restart there is a new one.
+// Done is closed when the current server process has ended, for whatever reason. After Restart
+// there is a new channel.
 func (s *server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.done
 }
 
-// PID is the id of the server's process; of PostgreSQL, its postmaster's.
+// PID is the ID of the server's process; for PostgreSQL, the postmaster's.
 func (s *server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.id.pid
 }
 
-// Host is the address that the server listens on.
+// Host is the server's address.
 func (s *server) Host() string { return "127.0.0.1" }
 
-// Port is the TCP port that the server listens on.
+// Port is the server's TCP port.
 func (s *server) Port() int { return s.port }
 
 // Addr is Host and Port for net.Dial.
@@ -342,7 +339,7 @@ func (s *server) DataDir() string { return s.data }
 // LogTail returns the last n lines of the server's log.
 func (s *server) LogTail(n int) string { return tailFile(s.log, n) }
 
-// tailWindow bounds what is read of a log's end.
+// tailWindow limits how much of a log's end is read.
 const tailWindow = 256 << 10
 
 func tailFile(f *os.File, n int) string {

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reclaimSharedMemory removes what a killed postmaster leaves in the kernel: a
-// small System V segment, of which there may be 4096, and files in /dev/shm,
-// which is memory. A server that starts again on the same data directory does
-// so itself; this is for those that never will. A server that stopped cleanly
-// has no postmaster.pid.
+// reclaimSharedMemory removes what a killed postmaster leaves in the kernel: a small System V
+// segment, of which there may be 4096, and files in /dev/shm, which are in memory. A server
+// that starts again on the same data directory does so itself; this is for those that never
+// will. A server that stopped cleanly has no postmaster.pid.
 func reclaimSharedMemory(dataDir string) {
 	path := filepath.Join(dataDir, "postmaster.pid")
 	var file unix.Stat_t
@@ -34,7 +33,7 @@ func reclaimSharedMemory(dataDir string) {
 	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &desc); err != nil {
 		return
 	}
-	// The file is the server's word; the segment must at least be its own.
+	// The server wrote the file; the segment must at least belong to the same user.
 	if desc.Nattch != 0 || desc.Perm.Uid != file.Uid {
 		return
 	}
@@ -61,20 +60,20 @@ func parseSegmentID(content string) (int, bool) {
 	return id, err == nil
 }
 
-// The layouts are those of PostgreSQL 9.4 to 18 on 64-bit machines (PGShmemHeader
-// in pg_shmem.h, dsm_control_header in dsm.c). Each begins with a magic number:
-// a version that changes the layout changes that too, and is left alone.
+// The layouts of PostgreSQL 9.4 to 18 on 64-bit machines (PGShmemHeader in pg_shmem.h,
+// dsm_control_header in dsm.c). Each starts with a magic number: a version that changes the
+// layout changes that, too, and is skipped.
 const (
 	segmentMagic  = 679834894
 	segmentHandle = 24 // offset of the control segment's handle
 
 	controlMagic    = 0x9a503d32
 	controlItems    = 16 // offset of the first item
-	controlItemSize = 40 // handle, reference count, and what does not matter here
+	controlItemSize = 40 // handle, reference count, and fields that do not matter here
 )
 
-// controlHandle reads the name of the dynamic segments' directory from the
-// System V segment's head.
+// controlHandle reads the handle of the control segment of dynamic segments from the start of
+// the System V segment.
 func controlHandle(segment []byte) (uint32, bool) {
 	if len(segment) < segmentHandle+4 || binary.NativeEndian.Uint32(segment) != segmentMagic {
 		return 0, false
@@ -83,7 +82,7 @@ func controlHandle(segment []byte) (uint32, bool) {
 	return h, h != 0
 }
 
-// dynamicHandles lists the segments that the directory names as in use.
+// dynamicHandles lists the segments that the control segment lists as in use.
 func dynamicHandles(control []byte) []uint32 {
 	if len(control) < controlItems || binary.NativeEndian.Uint32(control) != controlMagic {
 		return nil
@@ -99,8 +98,8 @@ func dynamicHandles(control []byte) []uint32 {
 	return handles
 }
 
-// removeDynamic removes the dynamic segments of the server that has the given
-// control segment, as far as they belong to uid.
+// removeDynamic removes the dynamic segments of the server with the given control segment, if
+// they belong to uid.
 func removeDynamic(control, uid uint32) {
 	path := dynamicPath(control)
 	content, err := os.ReadFile(path)
@@ -115,16 +114,16 @@ func removeDynamic(control, uid uint32) {
 	}
 }
 
-// sharedMemoryDir is where shm_open makes its files.
+// sharedMemoryDir is the directory of shm_open's files.
 const sharedMemoryDir = "/dev/shm"
 
 func dynamicPath(handle uint32) string {
 	return fmt.Sprintf("%s/PostgreSQL.%d", sharedMemoryDir, handle)
 }
 
-// roomForSegments reports whether a server can make its segments in dir: some containers
-// have no such directory, one that is read-only, or one of 64 KiB. A parallel query wants
-// some megabytes.
+// roomForSegments reports whether a server can create its segments in dir: in some containers
+// there is no such directory, or it is read-only, or has 64 KiB. A parallel query needs some
+// megabytes.
 func roomForSegments(dir string) bool {
 	var fs unix.Statfs_t
 	if unix.Access(dir, unix.W_OK) != nil || unix.Statfs(dir, &fs) != nil {

@@ -22,8 +22,8 @@ var shimSource []byte
 // the server's flushes.
 const flushCountFile = "flushes"
 
-// watchDisk puts the shim into dir, where the server's user can read it, and
-// returns the environment that loads it. The owner is the server's user.
+// watchDisk installs the shim into dir, where the server's user can read it, and returns the
+// environment that loads it. owner is the server's user.
 func watchDisk(ctx context.Context, dir string, watch diskWatch, owner *identity) ([]string, error) {
 	built, err := buildShim(ctx, dir)
 	if err != nil {
@@ -55,9 +55,8 @@ func watchDisk(ctx context.Context, dir string, watch diskWatch, owner *identity
 	return env, nil
 }
 
-// Flushes is how often the server has asked the disk to flush since it was
-// started, all its processes together. It is errors.ErrUnsupported for a server that
-// was started without CountFlushes.
+// Flushes is how often the server, with all its processes, has asked the disk to flush since it
+// was started. The error is errors.ErrUnsupported for a server without CountFlushes.
 func (s *server) Flushes() (uint64, error) {
 	b, err := os.ReadFile(filepath.Join(s.dir.path, flushCountFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,8 +71,8 @@ func (s *server) Flushes() (uint64, error) {
 	return binary.NativeEndian.Uint64(b), nil
 }
 
-// WatchesDisks reports whether servers can be started with FsyncLatency and
-// CountFlushes here: the first time, a C compiler is needed.
+// WatchesDisks reports whether servers can be started with FsyncLatency and CountFlushes here:
+// the first use needs a C compiler.
 func WatchesDisks() bool {
 	if cache, err := cacheDir(); err == nil && isFile(shimFile(cache)) {
 		return true
@@ -82,14 +81,14 @@ func WatchesDisks() bool {
 	return err == nil
 }
 
-// shimFile is the shim's place in the cache.
+// shimFile is the path of the shim in the cache.
 func shimFile(cache string) string {
 	sum := sha256.Sum256(shimSource)
 	return filepath.Join(cache, "fsyncdelay-"+hex.EncodeToString(sum[:6])+".so")
 }
 
-// buildShim compiles the shim once per source and keeps it in the cache; when
-// there is no cache, into dir.
+// buildShim compiles the shim once per source and keeps it in the cache, or in dir if there is
+// no cache.
 func buildShim(ctx context.Context, dir string) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// StartStandby starts a hot standby of a server that runs: a copy made by
-// pg_basebackup, which follows the primary by streaming replication and answers
-// reads. cfg is the standby's own; BinDir, Auth, Password and MaxConnections are
-// the primary's. A primary that asks for client certificates is not supported.
+// StartStandby starts a hot standby of a running server: a copy made by pg_basebackup, which
+// follows the primary by streaming replication and answers reads. cfg is the standby's own;
+// BinDir, Auth, Password and MaxConnections are the primary's. Primaries that require client
+// certificates are not supported.
 func StartStandby(ctx context.Context, primary *Postgres, cfg PostgresConfig) (*Postgres, error) {
 	cfg.BinDir, cfg.Auth, cfg.Password, cfg.MaxConnections = primary.bin.dir, primary.cfg.Auth, primary.cfg.Password, primary.cfg.MaxConnections
 	if err := cfg.validate(); err != nil {
@@ -35,8 +35,7 @@ func StartStandby(ctx context.Context, primary *Postgres, cfg PostgresConfig) (*
 		if err := p.furnish(ctx, p.cfg.TLS, superuser); err != nil {
 			return err
 		}
-		// -R leaves standby.signal, and the way to the primary in
-		// postgresql.auto.conf.
+		// -R writes standby.signal, and the connection to the primary in postgresql.auto.conf.
 		_, err := runCommand(ctx, command{
 			path: p.bin.path("pg_basebackup"), dir: filepath.Dir(p.data), as: p.as,
 			args: []string{"-D", p.data, "-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", primary.local()},

@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// Settings of every database server of the lab, below those of its configuration,
-// so that whole test suites run against servers that are set otherwise:
-// "name=value" separated by semicolons. `make test-matrix` uses them.
+// Settings for every database server of the lab, which those of its configuration override, so
+// that whole test suites can run against servers with other settings: "name=value" separated by
+// semicolons. `make test-matrix` uses them.
 const (
 	EnvPostgresSettings = "WEIR_LAB_POSTGRES_SET"
 	EnvMySQLSettings    = "WEIR_LAB_MYSQL_SET"
 )
 
-// variant reads settings from the environment. What is not name=value is left
-// for the server to refuse.
+// variant parses settings from the environment. The server rejects what is not name=value.
 func variant(env string) [][2]string {
 	var s [][2]string
 	for line := range strings.SplitSeq(os.Getenv(env), ";") {

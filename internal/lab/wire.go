@@ -16,11 +16,11 @@ import (
 type wire struct {
 	delivered atomic.Int64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	link     Link
-	busyTill time.Time     // when the last byte taken so far has left the sender
+	busyTill time.Time     // when the last byte accepted so far has left the sender
 	open     chan struct{} // closed when bytes may pass; replaced by stall
-	budget   int64         // bytes until the cut; negative: no cut ordered
+	budget   int64         // bytes until the cut; negative: no cut requested
 }
 
 func newWire() *wire {
@@ -64,7 +64,7 @@ func (w *wire) heal() {
 	}
 }
 
-// pass waits until the wire is not stalled; false means that gone came first.
+// pass waits until the wire is not stalled; false means that gone was closed first.
 func (w *wire) pass(gone <-chan struct{}) bool {
 	w.mu.Lock()
 	open := w.open
@@ -83,8 +83,8 @@ func (w *wire) cutAfter(n int64) {
 	w.budget = n
 }
 
-// grant takes n bytes from the budget of an ordered cut and returns how many of
-// them may pass, and whether the connection is to be cut after them.
+// grant takes n bytes from the budget of a requested cut and returns how many of them may pass,
+// and whether to cut the connection after them.
 func (w *wire) grant(n int) (pass int, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,8 +126,8 @@ func (w *wire) arrival(now time.Time, n int) time.Time {
 	return now
 }
 
-// chunkSize is how much to read at once: a narrow wire takes small bites, worth
-// about 2 ms, so that its bytes trickle as they would.
+// chunkSize is how much to read at once: about 2 ms worth of bytes for a narrow wire, so that
+// they arrive evenly.
 func (w *wire) chunkSize() int {
 	l := w.get()
 	if l.BytesPerSecond <= 0 {
@@ -138,13 +138,12 @@ func (w *wire) chunkSize() int {
 
 const (
 	maxChunk = 32 << 10
-	// maxInFlight bounds what one connection has on its way in one direction.
-	// Full, it holds the sender up, as TCP's window does.
+	// maxInFlight limits how much one connection has in flight in one direction. When it is
+	// reached, the sender must wait, as with TCP's window.
 	maxInFlight = 4 << 20
 )
 
-// chunk is some bytes on their way. end marks the sender's close, which travels
-// as bytes do.
+// chunk is some bytes in flight. end marks the sender's close, which is delivered like bytes.
 type chunk struct {
 	data []byte
 	at   time.Time
@@ -153,13 +152,13 @@ type chunk struct {
 
 // flight is the queue of chunks between a direction's reader and its writer.
 type flight struct {
-	mu     sync.Mutex // guards what follows
-	space  sync.Cond  // signalled when bytes left or the flight was closed
+	mu     sync.Mutex // guards the fields below
+	space  sync.Cond  // signalled when bytes have left or the flight was closed
 	queue  []chunk
 	bytes  int
 	closed bool
 
-	more chan struct{} // holds one token when the queue may have grown
+	more chan struct{} // holds one token if the queue may have grown
 }
 
 func newFlight() *flight {
@@ -168,7 +167,7 @@ func newFlight() *flight {
 	return f
 }
 
-// push adds a chunk, waiting for room; false means that the flight is closed.
+// push adds a chunk, and waits for room; false means that the flight is closed.
 func (f *flight) push(c chunk) bool {
 	f.mu.Lock()
 	for f.bytes > maxInFlight && !f.closed {
@@ -178,7 +177,7 @@ func (f *flight) push(c chunk) bool {
 		f.mu.Unlock()
 		return false
 	}
-	// A wire that became faster does not let bytes overtake others.
+	// If a wire becomes faster, bytes must not overtake earlier ones.
 	if n := len(f.queue); n > 0 && c.at.Before(f.queue[n-1].at) {
 		c.at = f.queue[n-1].at
 	}
@@ -192,7 +191,7 @@ func (f *flight) push(c chunk) bool {
 	return true
 }
 
-// pop takes the first chunk, if any.
+// pop removes the first chunk, if any.
 func (f *flight) pop() (chunk, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +213,7 @@ func (f *flight) close() {
 	f.space.Broadcast()
 }
 
-// duplex is a connection whose two directions end separately.
+// duplex is a connection whose two directions can be closed separately.
 type duplex interface {
 	net.Conn
 	CloseWrite() error
@@ -225,12 +224,12 @@ type relayConn struct {
 	client *net.TCPConn
 	gone   chan struct{} // closed when the connection is over
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	server duplex
 	over   bool
 }
 
-// attach adds the server's side; false means that the connection is over.
+// attach adds the server's side; false means that the connection has ended.
 func (c *relayConn) attach(server duplex) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +241,7 @@ func (c *relayConn) attach(server duplex) bool {
 	return true
 }
 
-// reset ends the connection abruptly: with RST, where the other side speaks TCP.
+// reset ends the connection abruptly: with RST, if the other side is TCP.
 func (c *relayConn) reset() {
 	c.finish(func(conn net.Conn) {
 		if t, ok := conn.(*net.TCPConn); ok {
@@ -270,8 +269,8 @@ func (c *relayConn) finish(before func(net.Conn)) {
 	}
 }
 
-// carry moves the bytes of one direction of c until the sender closes or the
-// connection is over.
+// carry forwards the bytes of one direction of c until the sender closes or the connection
+// ends.
 func (r *Relay) carry(c *relayConn, d Direction, from io.Reader, to duplex) {
 	w, f := r.links[d], newFlight()
 	var reader sync.WaitGroup
@@ -281,7 +280,7 @@ func (r *Relay) carry(c *relayConn, d Direction, from io.Reader, to duplex) {
 	reader.Wait()
 }
 
-// collect reads from the sender and gives each chunk its time of arrival.
+// collect reads from the sender and computes each chunk's time of arrival.
 func (r *Relay) collect(c *relayConn, w *wire, f *flight, from io.Reader) {
 	buf := make([]byte, maxChunk)
 	for {
@@ -301,7 +300,7 @@ func (r *Relay) collect(c *relayConn, w *wire, f *flight, from io.Reader) {
 	}
 }
 
-// deliver writes each chunk when it is due.
+// deliver writes each chunk at its time.
 func (r *Relay) deliver(c *relayConn, w *wire, f *flight, to duplex) {
 	due := make(chan struct{}, 1)
 	for {
@@ -342,9 +341,8 @@ func (r *Relay) deliver(c *relayConn, w *wire, f *flight, to duplex) {
 	}
 }
 
-// awaitSent waits, for as long as a peer that reads takes, until the kernel has
-// handed over what was written: a reset throws away the rest, and CutAfter
-// promises every byte before the cut.
+// awaitSent waits until the kernel has sent what was written, as long as the peer reads: a
+// reset drops the rest, and CutAfter promises every byte before the cut.
 func awaitSent(conn net.Conn) {
 	t, ok := conn.(*net.TCPConn)
 	if !ok {

@@ -32,7 +32,7 @@ var (
 	labEngines      = append(slices.Clone(notEtcd), engineEtcd)
 )
 
-// engineFlags names the flags that mean something to some engines only.
+// engineFlags are the flags that only some engines use.
 var engineFlags = map[string][]string{
 	"shared-buffers":     {enginePostgres},
 	"pgbouncer":          {enginePostgres},
@@ -48,7 +48,7 @@ var engineFlags = map[string][]string{
 	"auth":               notEtcd,
 }
 
-// labInstance is what the verb needs of a running server, whatever its engine.
+// labInstance is what the verb needs from a running server of any engine.
 type labInstance interface {
 	Host() string
 	Port() int
@@ -60,7 +60,7 @@ type labInstance interface {
 	Stop(ctx context.Context) error
 }
 
-// labRunning is a running server and how people get to it.
+// labRunning is a running server and its addresses.
 type labRunning struct {
 	labInstance
 	engine string
@@ -68,10 +68,10 @@ type labRunning struct {
 	socket string
 	caCert string
 	env    []string
-	client labClient // empty where none is installed
+	client labClient // empty if none is installed
 }
 
-// labClient is the command line by which a person gets to a server.
+// labClient is a command line client for a server.
 type labClient struct {
 	name    string // "psql"
 	command string
@@ -100,7 +100,7 @@ func (c *labUp) mysqlConfig() lab.MySQLConfig {
 	return cfg
 }
 
-// brokerConfig is the configuration of a server that is no database.
+// brokerConfig is the configuration of a server that is not a database.
 func (c *labUp) brokerConfig() lab.BrokerConfig {
 	cfg := lab.BrokerConfig{Durability: c.durability, Settings: c.settings, Port: c.port}
 	if lab.Auth(c.auth) == lab.Password {
@@ -109,8 +109,8 @@ func (c *labUp) brokerConfig() lab.BrokerConfig {
 	return cfg
 }
 
-// each returns one configuration for each engine: the first is configured by
-// the flags, and the others, whose flags would be the same, are as they come.
+// each returns one configuration per engine: the flags configure the first, and the others, for
+// which the flags would be the same, have defaults.
 func (c *labUp) each() []*labUp {
 	engines := strings.Split(c.engine, ",")
 	all := make([]*labUp, len(engines))
@@ -184,12 +184,12 @@ func startMySQLLab(
 	if err != nil {
 		return labRunning{}, err
 	}
-	// MySQL's family starts without a database to name.
+	// Servers of the MySQL family start without a database.
 	r := labRunning{labInstance: m, engine: engine, dsn: m.DSN(""), socket: m.SocketDir(), caCert: m.CACert()}
 	if m.Client() == "" {
 		return r, nil
 	}
-	// By the Unix socket: neither a certificate nor TLS's many spellings are needed.
+	// Through the Unix socket, so that neither a certificate nor TLS options are needed.
 	args := []string{m.Client(), "--no-defaults", "-u", m.User(), "-S", m.Socket()}
 	if m.Password() != "" {
 		args = append([]string{"MYSQL_PWD=" + m.Password()}, args...)
@@ -198,8 +198,8 @@ func startMySQLLab(
 	return r, nil
 }
 
-// validateEngines refuses what the engines do not have. given reports whether a
-// flag is on the command line.
+// validateEngines refuses flags that the engines do not have. given reports whether a flag is
+// on the command line.
 func (c *labUp) validateEngines(given func(flag string) bool) error {
 	engines := strings.Split(c.engine, ",")
 	for i, engine := range engines {

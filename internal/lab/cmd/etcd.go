@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// etcdLab is an etcd cluster as one server: its first member stands for it.
+// etcdLab presents an etcd cluster as one server, with its first member's addresses.
 type etcdLab struct {
 	*lab.Node
 	cluster *lab.Etcd
@@ -17,7 +17,7 @@ type etcdLab struct {
 // Done is closed when a member has ended.
 func (e *etcdLab) Done() <-chan struct{} { return e.done }
 
-// Version is the cluster's.
+// Version is the version of the cluster.
 func (e *etcdLab) Version() string { return e.cluster.Version() }
 
 // Stop stops all members.

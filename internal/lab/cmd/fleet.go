@@ -8,8 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// labFleet is the servers that one `weir lab up` runs. It belongs to one
-// goroutine.
+// labFleet is the servers of one `weir lab up`. It is used by one goroutine.
 type labFleet struct {
 	servers []labServer
 	clients []labClient

@@ -128,7 +128,7 @@ func (c *labUp) validate(given func(flag string) bool) (err error) {
 	return c.validateEngines(given)
 }
 
-// labServer is what a user or script needs to know of one running server.
+// labServer describes one running server to a user or script.
 type labServer struct {
 	Name    string   `json:"name"`                 // postgres, mysql, pgbouncer and so on
 	Version string   `json:"version"`              // as the server reports it
@@ -142,8 +142,8 @@ type labServer struct {
 	Env     []string `json:"env,omitempty"`        // what clients read from their environment, NAME=value
 }
 
-// labReport is what `weir lab up --json` prints, on one line, once all servers
-// take connections.
+// labReport is the output of `weir lab up --json`, on one line, when all servers accept
+// connections.
 type labReport struct {
 	Durability     string            `json:"durability"`         // how commits reach the disk: see weir lab up --durability
 	FsyncLatencyNs int64             `json:"fsync_latency_ns"`   // latency that each flush has, in nanoseconds; 0: the disk's own
@@ -153,8 +153,8 @@ type labReport struct {
 	Servers        []labServer       `json:"servers"`            // each server that runs
 }
 
-// portIsFree refuses a port that another program listens on, in fewer words than a
-// server's log has for it.
+// portIsFree refuses a port that another program listens on, with a shorter error than the
+// server's log would have.
 func (c *labUp) portIsFree() error {
 	if c.port == 0 {
 		return nil
@@ -172,8 +172,8 @@ func (c *labUp) portIsFree() error {
 	return nil
 }
 
-// run starts the servers, reports them, and stops them when ctx ends. After
-// that, release gives the signals back: a second Ctrl-C ends weir at once.
+// run starts the servers, reports them, and stops them when ctx ends. After that, release
+// restores the default handling of signals: a second Ctrl-C ends weir at once.
 func (c *labUp) run(ctx context.Context, release func(), out io.Writer) (err error) {
 	if err := c.portIsFree(); err != nil {
 		return err

@@ -8,43 +8,43 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// EnvRequireKafka, when it is 1, makes the absence of Kafka a failure. Kafka is
-// not part of any distribution, so that it may be missing even in CI.
+// EnvRequireKafka, if it is 1, makes a missing Kafka a failure. Kafka is not part of any
+// distribution, so that it may be missing even in CI.
 const EnvRequireKafka = "WEIR_REQUIRE_KAFKA"
 
-// NATS starts a NATS server for the length of tb.
+// NATS starts a NATS server for the duration of tb.
 func NATS(tb testing.TB, cfg lab.BrokerConfig) *lab.NATS {
 	tb.Helper()
 	return private(tb, cfg, lab.StartNATS)
 }
 
-// Redis starts a Redis server for the length of tb.
+// Redis starts a Redis server for the duration of tb.
 func Redis(tb testing.TB, cfg lab.BrokerConfig) *lab.Redis {
 	tb.Helper()
 	return private(tb, cfg, lab.StartRedis)
 }
 
-// RabbitMQ starts a RabbitMQ broker for the length of tb, which takes 5 to 10 s.
+// RabbitMQ starts a RabbitMQ broker for the duration of tb, which takes 5 to 10 s.
 func RabbitMQ(tb testing.TB, cfg lab.BrokerConfig) *lab.RabbitMQ {
 	tb.Helper()
 	return private(tb, cfg, lab.StartRabbitMQ)
 }
 
-// Kafka starts a Kafka node for the length of tb, which takes 2 to 8 s. Where
-// it is not installed, tb is skipped in CI too, unless WEIR_REQUIRE_KAFKA=1.
+// Kafka starts a Kafka node for the duration of tb, which takes 2 to 8 s. If it is not
+// installed, tb is skipped, in CI too, unless WEIR_REQUIRE_KAFKA=1.
 func Kafka(tb testing.TB, cfg lab.BrokerConfig) *lab.Kafka {
 	tb.Helper()
 	kafkaOrSkip(tb)
 	return private(tb, cfg, lab.StartKafka)
 }
 
-// S3 starts an S3 server for the length of tb.
+// S3 starts an S3 server for the duration of tb.
 func S3(tb testing.TB, cfg lab.BrokerConfig) *lab.S3 {
 	tb.Helper()
 	return private(tb, cfg, lab.StartS3)
 }
 
-// LDAP starts an OpenLDAP server with users for the length of tb.
+// LDAP starts an OpenLDAP server with users for the duration of tb.
 func LDAP(tb testing.TB, users ...lab.LDAPUser) *lab.LDAP {
 	tb.Helper()
 	return private(tb, lab.BrokerConfig{}, func(ctx context.Context, cfg lab.BrokerConfig) (*lab.LDAP, error) {
@@ -52,8 +52,7 @@ func LDAP(tb testing.TB, users ...lab.LDAPUser) *lab.LDAP {
 	})
 }
 
-// RequireNATS skips tb when NATS is not installed, for tests that start their
-// servers themselves.
+// RequireNATS skips tb if NATS is not installed, for tests that start their servers themselves.
 func RequireNATS(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindNATS(tb.Context(), "")

@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// Etcd starts an etcd cluster for the length of tb, which takes about 1.5 s.
+// Etcd starts an etcd cluster for the duration of tb, which takes about 1.5 s.
 func Etcd(tb testing.TB, cfg lab.EtcdConfig) *lab.Etcd {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -18,8 +18,7 @@ func Etcd(tb testing.TB, cfg lab.EtcdConfig) *lab.Etcd {
 	return e
 }
 
-// RequireEtcd skips tb when etcd is not installed, for tests that start their
-// servers themselves.
+// RequireEtcd skips tb if etcd is not installed, for tests that start their servers themselves.
 func RequireEtcd(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindEtcd(tb.Context(), "")

@@ -7,8 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// KV starts a cluster of weir kv for the length of tb, which takes about half a
-// second.
+// KV starts a cluster of weir kv for the duration of tb, which takes about half a second.
 func KV(tb testing.TB, cfg lab.KVConfig) *lab.KV {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)

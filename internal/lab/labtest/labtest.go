@@ -1,7 +1,6 @@
-// Package labtest starts lab servers for tests: it fails the test when a server
-// does not start, skips it when the server is not installed (in CI it fails
-// then: a build must not be green because it tested nothing), and ends the
-// server with the test.
+// Package labtest starts lab servers for tests: it fails the test if a server does not start,
+// skips it if the server is not installed (in CI it fails instead: a build must not be green
+// because it tested nothing), and stops the server at the end of the test.
 package labtest
 
 import (
@@ -13,13 +12,13 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// Patience bounds every start and stop. A start takes 0.2 s on an idle machine;
-// the bound only keeps a hang from eating the test's own deadline.
+// Patience limits every start and stop. A start takes 0.2 s on an idle machine; the limit only
+// keeps a hang from using up the test's own deadline.
 const Patience = 2 * time.Minute
 
-// InMemory has servers of any durability in memory, where those are that flush nothing: to
-// files on a disk, of which each new database has three hundred, flushes are most of their
-// work. It is for a package's TestMain, and for tests that no crash of the machine is part of.
+// InMemory puts servers of any durability in memory, like those that flush nothing: on disk,
+// flushes are most of their work, since each new database has three hundred files. It is for a
+// package's TestMain, and for tests that do not involve a crash of the machine.
 func InMemory() {
 	if dir := os.Getenv(lab.EnvFastDir); dir != "" && os.Getenv("WEIR_LAB_DIR") == "" {
 		if err := os.Setenv("WEIR_LAB_DIR", dir); err != nil {
@@ -28,7 +27,7 @@ func InMemory() {
 	}
 }
 
-// Postgres starts a PostgreSQL server for the length of tb.
+// Postgres starts a PostgreSQL server for the duration of tb.
 func Postgres(tb testing.TB, cfg lab.PostgresConfig) *lab.Postgres {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -41,7 +40,7 @@ func Postgres(tb testing.TB, cfg lab.PostgresConfig) *lab.Postgres {
 	return p
 }
 
-// Standby starts a hot standby of primary for the length of tb.
+// Standby starts a hot standby of primary for the duration of tb.
 func Standby(tb testing.TB, primary *lab.Postgres, cfg lab.PostgresConfig) *lab.Postgres {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -54,15 +53,14 @@ func Standby(tb testing.TB, primary *lab.Postgres, cfg lab.PostgresConfig) *lab.
 	return p
 }
 
-// MariaDB starts a MariaDB server for the length of tb.
+// MariaDB starts a MariaDB server for the duration of tb.
 func MariaDB(tb testing.TB, cfg lab.MySQLConfig) *lab.MySQL {
 	tb.Helper()
 	return mysql(tb, cfg, lab.StartMariaDB)
 }
 
-// MySQL starts a MySQL server for the length of tb. No distribution's CI has
-// one, so that its absence skips there too: what must not go untested is tested
-// with MariaDB.
+// MySQL starts a MySQL server for the duration of tb. No distribution in CI has one, so a
+// missing server skips tb there, too: what must be tested in CI is tested with MariaDB.
 func MySQL(tb testing.TB, cfg lab.MySQLConfig) *lab.MySQL {
 	tb.Helper()
 	RequireMySQL(tb)
@@ -81,7 +79,7 @@ func mysql(tb testing.TB, cfg lab.MySQLConfig, start func(context.Context, lab.M
 	return m
 }
 
-// PgBouncer starts a PgBouncer in front of server for the length of tb.
+// PgBouncer starts a PgBouncer in front of server for the duration of tb.
 func PgBouncer(tb testing.TB, server *lab.Postgres, cfg lab.PgBouncerConfig) *lab.PgBouncer {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -94,23 +92,23 @@ func PgBouncer(tb testing.TB, server *lab.Postgres, cfg lab.PgBouncerConfig) *la
 	return b
 }
 
-// RequirePostgres skips tb when PostgreSQL is not installed, for tests that
-// start their servers themselves.
+// RequirePostgres skips tb if PostgreSQL is not installed, for tests that start their servers
+// themselves.
 func RequirePostgres(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindPostgres(tb.Context(), "")
 	check(tb, err)
 }
 
-// RequireMariaDB skips tb when MariaDB is not installed, for tests that start
-// their servers themselves.
+// RequireMariaDB skips tb if MariaDB is not installed, for tests that start their servers
+// themselves.
 func RequireMariaDB(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindMySQL(tb.Context(), lab.FlavorMariaDB, "")
 	check(tb, err)
 }
 
-// RequireMySQL skips tb when MySQL is not installed, in CI too.
+// RequireMySQL skips tb if MySQL is not installed, in CI too.
 func RequireMySQL(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindMySQL(tb.Context(), lab.FlavorMySQL, "")
@@ -133,7 +131,7 @@ func check(tb testing.TB, err error) {
 
 func stop(tb testing.TB, f func(context.Context) error) {
 	tb.Helper()
-	// Not tb.Context: that one has ended by now.
+	// Not tb.Context, which has ended by now.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := f(ctx); err != nil {
@@ -141,7 +139,7 @@ func stop(tb testing.TB, f func(context.Context) error) {
 	}
 }
 
-// Relay starts a relay to target for the length of tb.
+// Relay starts a relay to target for the duration of tb.
 func Relay(tb testing.TB, target string) *lab.Relay {
 	tb.Helper()
 	r, err := lab.StartRelay(target)
@@ -156,8 +154,8 @@ func Relay(tb testing.TB, target string) *lab.Relay {
 	return r
 }
 
-// Addrs reserves n addresses of the loopback for the length of tb: servers that
-// must know of each other before they start, or start again, find them free.
+// Addrs reserves n addresses of the loopback for the duration of tb, for servers that must know
+// of each other before they start, or that start again.
 func Addrs(tb testing.TB, n int) []string {
 	tb.Helper()
 	p, err := lab.ReservePorts(n)

@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// Relays put each connection to a server behind a relay of its own.
+// Relays put each connection to a server behind its own relay.
 type Relays struct {
 	TB   testing.TB
 	mu   sync.Mutex
@@ -25,9 +25,9 @@ func (r *Relays) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return new(net.Dialer).DialContext(ctx, network, relay.Addr())
 }
 
-// Used returns the relay that carries what do asks the server, or most of it. It calls do 300
-// times, or more if the connection is replaced meanwhile: weir's own questions go now and then
-// to other ones, but not beside each few calls.
+// Used returns the relay that carries the traffic which do causes, or most of it. It calls do
+// at least 300 times: weir's own queries use other connections now and then, but not after
+// every few calls.
 func (r *Relays) Used(do func()) *lab.Relay {
 	r.TB.Helper()
 	const tries, bursts, calls = 5, 30, 10

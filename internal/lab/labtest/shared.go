@@ -40,21 +40,20 @@ func SharedS3(tb testing.TB) *lab.S3 {
 	return sharedS3.Get(tb)
 }
 
-// KnowNoAuthorities has the programs that tests start read no certificates of public
-// authorities, which no server of the lab has: MariaDB's clients would parse all of the
-// system's, 50 ms of a processor each time, even for a local socket. It is for a package's
-// TestMain; Main calls it.
+// KnowNoAuthorities makes the programs that tests start read no public CA certificates, which
+// no server of the lab uses: MariaDB's clients would parse all of the system's, which takes 50
+// ms of CPU time, even for a local socket. It is for a package's TestMain; Main calls it.
 func KnowNoAuthorities() {
 	if err := os.Setenv("SSL_CERT_FILE", os.DevNull); err != nil {
 		panic(err)
 	}
 }
 
-// inMain says that Main will stop what tests start.
+// inMain reports whether Main will stop the servers that tests start.
 var inMain bool
 
-// Main runs the tests of a package and then stops the servers that they have
-// shared. It is the package's TestMain:
+// Main runs the tests of a package and then stops their shared servers. It is the body of the
+// package's TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
 func Main(m *testing.M) int {
@@ -72,34 +71,33 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Shared is one server for all tests of a package: it starts with the first test
-// that asks for it and ends with Main. A test keeps to a database, or to topics, queues,
-// buckets or keys, of its own, and neither stops nor breaks the server: for that, it
-// starts one for itself. A start that failed is not tried again: every test that needs
-// the server ends as the first one did.
+// Shared is one server for all tests of a package: it starts with the first test that needs it
+// and ends with Main. Each test uses its own database, or its own topics, queues, buckets or
+// keys, and neither stops nor breaks the server: a test that does must start its own. A failed
+// start is not repeated: every test that needs the server ends as the first one did.
 type Shared[S discarder] struct {
 	start func(context.Context) (S, error)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	tried   bool
 	server  S
 	failure error
 }
 
-// discarder is a server that can be thrown away.
+// discarder is a server that can be discarded.
 type discarder interface{ Discard(context.Context) error }
 
-// allShared are the servers that Main ends.
+// allShared are the servers that Main stops.
 var allShared []interface{ discard() error }
 
-// Share makes a variable of a package's tests of how they start a server.
+// Share returns a shared server of a package's tests, which start starts.
 func Share[S discarder](start func(context.Context) (S, error)) *Shared[S] {
 	s := &Shared[S]{start: start}
 	allShared = append(allShared, s)
 	return s
 }
 
-// Get returns the server. Where it is not installed, tb is skipped as by those of its own.
+// Get returns the server. If it is not installed, tb is skipped.
 func (s *Shared[S]) Get(tb testing.TB) S {
 	tb.Helper()
 	if !inMain {

@@ -7,14 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TrapSearchPath does what the owner of a database may: it puts a schema of its own before
-// pg_catalog in the search path of the database that dsn names. The schema has operators,
-// functions and types with the names of the server's own, also such as fit better, and each says
-// that it was called. caught returns what was, last; "" if nothing was. What is connected already
-// has the path it had.
+// TrapSearchPath does what the owner of a database may do: it puts a schema before pg_catalog
+// in the search path of the database that dsn names. The schema has operators, functions and
+// types with the names of the server's own, some with better matching argument types, and each
+// records that it was called. caught returns the last one called, or "". Existing connections
+// keep their path.
 func TrapSearchPath(tb testing.TB, dsn string) (caught func() string) {
 	tb.Helper()
-	ctx := context.Background() // a cleanup's, too
+	ctx := context.Background() // used by the cleanup, too
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		tb.Fatal(err)
@@ -38,8 +38,8 @@ func TrapSearchPath(tb testing.TB, dsn string) (caught func() string) {
 	}
 }
 
-// trapSQL makes the schema. What a trap does it does whatever becomes of its transaction: it
-// sets a sequence.
+// trapSQL makes the schema. A trap records its call by setting a sequence, which no rollback
+// undoes.
 const trapSQL = `
 CREATE SCHEMA trap;
 CREATE TABLE trap.traps (n int PRIMARY KEY, what text);

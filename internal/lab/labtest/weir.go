@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// program is the weir that all tests of a package share.
+// program is the weir program that all tests of a package share.
 var program struct {
-	sync.Mutex // guards what follows
+	sync.Mutex // guards the fields below
 	dir        string
 	err        error
 }
 
-// Weir returns the path of the program, built from this source by the first test
-// that asks for it. All packages share one build, in bin/test of the module: where
-// it is up to date already, nothing is linked again, which is most of the work.
+// Weir returns the path of the program, built from this source by the first test that needs it.
+// All packages share one build, in bin/test of the module: if it is up to date, nothing is
+// linked, which would be most of the work.
 func Weir(tb testing.TB) string {
 	tb.Helper()
 	if !inMain {
@@ -42,9 +42,8 @@ func Weir(tb testing.TB) string {
 	return filepath.Join(p.dir, "weir")
 }
 
-// buildWeir is called with the lock held. The package's tests get a name of their
-// own for the program, so that they keep it when the source changes and tests of
-// another package build it anew.
+// buildWeir is called with the lock held. The package's tests get their own name for the
+// program, so that they keep it if tests of another package rebuild it from changed sources.
 func buildWeir() (err error) {
 	if err := noteSources(); err != nil {
 		return err
@@ -53,8 +52,8 @@ func buildWeir() (err error) {
 	if err != nil {
 		return err
 	}
-	// Nothing here is a test's input, as what package os opens or asks for would be:
-	// go test would find it changed each time and repeat the tests.
+	// These files must not be inputs of the test, as files used through package os would be: go
+	// test would find them changed each time and repeat the tests.
 	shared := filepath.Join(bin, "test")
 	for _, dir := range []string{bin, shared} {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -71,7 +70,7 @@ func buildWeir() (err error) {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	built := filepath.Join(shared, "weir")
-	// Not tb.Context: the program outlives the test that wants it first.
+	// Not tb.Context: the program outlives the first test that needs it.
 	cmd := exec.Command("go", "build", "-o", built, "github.com/weirdb/weir/cmd/weir")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -82,9 +81,9 @@ func buildWeir() (err error) {
 	return os.Link(built, filepath.Join(program.dir, "weir"))
 }
 
-// noteSources reads the folders that the program is built from, which makes them
-// inputs of the test: go test repeats it when one of their files has changed, and
-// otherwise knows the result.
+// noteSources reads the directories that the program is built from, which makes them inputs of
+// the test: go test repeats it if one of their files has changed, and otherwise uses the cached
+// result.
 func noteSources() error {
 	const format = "{{if .Module}}{{if .Module.Main}}{{.Dir}}\n{{$dir := .Dir}}{{range .EmbedFiles}}{{$dir}}/{{.}}\n{{end}}{{end}}{{end}}"
 	out, err := exec.Command("go", "list", "-deps", "-f", format, "github.com/weirdb/weir/cmd/weir").Output()
@@ -114,7 +113,7 @@ func noteSources() error {
 
 // moduleDir returns a directory or file of this module, by its path from the root.
 func moduleDir(path ...string) (string, error) {
-	dir, err := os.Getwd() // a package's folder, for a test
+	dir, err := os.Getwd() // a package's directory, in a test
 	if err != nil {
 		return "", err
 	}
@@ -130,9 +129,9 @@ func moduleDir(path ...string) (string, error) {
 	}
 }
 
-// WriteProgram writes a file that can be run at once: no child that tb or another
-// test forks meanwhile has it open for writing, which the kernel would answer with
-// "text file busy".
+// WriteProgram writes a file that can be executed at once: no child that this or another test
+// forks in the meantime has it open for writing, which would make the kernel fail with "text
+// file busy".
 func WriteProgram(tb testing.TB, path string, content []byte) {
 	tb.Helper()
 	syscall.ForkLock.RLock()
@@ -140,12 +139,12 @@ func WriteProgram(tb testing.TB, path string, content []byte) {
 	if err := os.WriteFile(path, content, 0o755); err != nil {
 		tb.Fatal(err)
 	}
-	if err := os.Chmod(path, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(path, 0o755); err != nil { // regardless of the umask
 		tb.Fatal(err)
 	}
 }
 
-// removeWeir removes what Weir has built.
+// removeWeir removes the program that Weir built.
 func removeWeir() error {
 	program.Lock()
 	defer program.Unlock()
