@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,6 +73,32 @@ func TestLeaseNoticesTheServersDeath(t *testing.T) {
 			r.check(l.Close())
 			r.check(r.take(s).Close())
 		})
+	}
+}
+
+// A relay that stands by tries to lead several times a second, on the connection that it has.
+func TestStandbyDoesNotReconnect(t *testing.T) {
+	r := newRig(t, server(t))
+	r.lead(r.migrated(outbox.Plan{}))
+	cfg, err := pgxpool.ParseConfig(r.dsn)
+	r.check(err)
+	var connected atomic.Int64
+	cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		connected.Add(1)
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
+	r.check(err)
+	defer pool.Close()
+	s, err := New(pool, Options{LeaseTimeout: time.Minute})
+	r.check(err)
+	for range 3 {
+		if _, err := s.Lead(r.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
+			t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
+		}
+	}
+	if n := connected.Load(); n != 1 {
+		t.Errorf("%d connections were opened, want 1", n)
 	}
 }
 

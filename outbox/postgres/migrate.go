@@ -240,11 +240,9 @@ func (m *migration) create(ctx context.Context) error {
 func (m *migration) adapt(ctx context.Context, old meta) error {
 	n := m.names
 	if m.store.opts.Notify {
-		var there bool
-		err := m.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'weir_wake')",
-			n.q("")).Scan(&there)
+		there, err := hasWakeTrigger(ctx, m.tx, n)
 		if err != nil {
-			return fmt.Errorf("look for the trigger that notifies: %w", err)
+			return err
 		}
 		if !there {
 			for _, sql := range []string{wakeFunction(n), wakeTrigger(n, n.q(""))} {

@@ -20,14 +20,14 @@ import (
 // choice. synchronous_commit is off because all that a lease writes may be lost
 // with the server: an ack that is lost repeats a message, a note of a failed
 // attempt that is lost repeats the attempt.
-const sessionSettings = `SELECT set_config(s.name, v.setting, false) FROM (VALUES
+const sessionSettings = `SELECT set_config(name, setting, false) FROM (VALUES
 	('default_transaction_isolation', 'read committed'), ('default_transaction_read_only', 'off'),
 	('synchronous_commit', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
 	('idle_session_timeout', '0'), ('transaction_timeout', '0'),
 	('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '1'), ('tcp_keepalives_count', '3'),
 	('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('jit', 'off'),
 	('max_parallel_workers_per_gather', '0'), ('plan_cache_mode', 'force_generic_plan')
-) AS v(name, setting) JOIN pg_catalog.pg_settings AS s USING (name)`
+) AS v(name, setting) WHERE current_setting(name, true) IS NOT NULL`
 
 // connect opens a connection of a lease, with the configuration of the pool. A
 // context that ends cancels its statement and keeps the connection.

@@ -132,24 +132,23 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tail, error) {
 	table := pgrepl.Table{Namespace: l.names.schema, Name: l.names.table}
 	publication := l.names.publication()
-	report, err := pgrepl.Probe(ctx, cfg, pgrepl.ProbeConfig{Table: table, Publication: publication})
+	c, report, err := pgrepl.ConnectProbed(ctx, cfg, pgrepl.ProbeConfig{Table: table, Publication: publication})
 	switch {
 	case err != nil:
 		return nil, err
 	case !report.Possible():
-		return nil, errors.New(report.Reason())
+		err = errors.New(report.Reason())
 	case report.Version < tailVersion:
-		return nil, errors.New(tooOldToTail)
+		err = errors.New(tooOldToTail)
 	}
-	c, err := pgrepl.Connect(ctx, cfg, pgrepl.Logical)
 	if err != nil {
+		if c != nil {
+			_ = c.Close() // nothing was begun on it
+		}
 		return nil, err
 	}
 	slot := fmt.Sprintf("weir_outbox_%d_%d_%x", l.shard, c.PID(), time.Now().UnixNano())
 	follow, err := func() (*pgrepl.Tail, error) {
-		if _, err := c.Query(ctx, pgrepl.ServersOwn); err != nil {
-			return nil, err
-		}
 		if err := l.sameServer(ctx, c); err != nil {
 			return nil, err
 		}

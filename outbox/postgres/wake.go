@@ -1,6 +1,9 @@
 package postgres
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Wake returns a channel that receives a value soon after a transaction that
 // inserted messages has committed. Many commits may share one value. Without
@@ -13,22 +16,19 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.connectToWait(ctx)
-	if err != nil {
-		return nil, s.wrap("listen to", err)
-	}
-	var notifies bool
-	err = c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'weir_wake')",
-		n.q("")).Scan(&notifies)
-	if err == nil && notifies {
-		_, err = c.Exec(ctx, "LISTEN "+n.channel())
-	}
-	if err != nil || !notifies {
-		closeConn(c)
+	if notifies, err := hasWakeTrigger(ctx, s.pool, n); err != nil || !notifies {
 		if err != nil {
 			err = s.wrap("listen to", err)
 		}
 		return nil, err
+	}
+	c, err := s.connectToWait(ctx)
+	if err != nil {
+		return nil, s.wrap("listen to", err)
+	}
+	if _, err = c.Exec(ctx, "LISTEN "+n.channel()); err != nil {
+		closeConn(c)
+		return nil, s.wrap("listen to", err)
 	}
 	woken := make(chan struct{}, 1)
 	go func() {
@@ -45,4 +45,14 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 		}
 	}()
 	return woken, nil
+}
+
+// hasWakeTrigger reports whether the outbox table has the trigger of [Options.Notify].
+func hasWakeTrigger(ctx context.Context, q querier, n names) (has bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'weir_wake')",
+		n.q("")).Scan(&has)
+	if err != nil {
+		return false, fmt.Errorf("look for the trigger that notifies: %w", err)
+	}
+	return has, nil
 }

@@ -64,27 +64,45 @@ func (r *Report) Reason() string {
 const ServersOwn = "SET search_path = pg_catalog, pg_temp"
 
 // Probe reports whether a table can be tailed through this login, and why not. It
-// changes nothing: it reads settings and the catalog in an ordinary session, and
-// opens and closes a replication connection. The error is for a server that
+// changes nothing: it reads settings and the catalog. The error is for a server that
 // cannot be asked at all.
 func Probe(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Report, error) {
-	c, err := Connect(ctx, cfg, SQL)
+	c, report, err := ConnectProbed(ctx, cfg, want)
+	if c != nil {
+		_ = c.Close() // it has served
+	}
+	return report, err
+}
+
+// ConnectProbed connects in mode Logical and probes through that connection, whose search
+// path it sets to [ServersOwn]. Only such a connection shows what pg_hba.conf and a provider's
+// own rules allow. If the server refuses it, the connection is nil, and the report of an
+// ordinary session says why.
+func ConnectProbed(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Conn, *Report, error) {
+	c, err := Connect(ctx, cfg, Logical)
+	refusal := err
+	if pgwire.CodeOf(err) != "" {
+		c, err = Connect(ctx, cfg, SQL)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("probe logical replication: %w", err)
+		return nil, nil, fmt.Errorf("probe logical replication: %w", err)
 	}
 	p := &prober{conn: c, want: want, report: &Report{Version: c.version}}
 	// By a statement: poolers refuse it as a parameter of the login.
 	if _, err = c.Query(ctx, ServersOwn); err == nil {
 		err = p.run(ctx)
 	}
-	if closeErr := c.Close(); err == nil && closeErr != nil {
-		err = closeErr
+	if err != nil || refusal != nil {
+		_ = c.Close() // it has served
+		c = nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("probe logical replication: %w", err)
+		return nil, nil, fmt.Errorf("probe logical replication: %w", err)
 	}
-	p.connection(ctx, cfg)
-	return p.report, nil
+	if refusal != nil {
+		p.refused(refusal)
+	}
+	return c, p.report, nil
 }
 
 type prober struct {
@@ -141,7 +159,7 @@ func (p *prober) ask(ctx context.Context) error {
 		current_setting('max_replication_slots') AS max_slots,
 		(SELECT count(*) FROM pg_catalog.pg_replication_slots) AS slots,
 		current_setting('max_wal_senders') AS max_senders,
-		(SELECT count(*) FROM pg_catalog.pg_stat_get_wal_senders()) AS senders,
+		(SELECT count(*) FROM pg_catalog.pg_stat_get_wal_senders() WHERE pid <> pg_catalog.pg_backend_pid()) AS senders,
 		current_setting('max_slot_wal_keep_size', true) AS keep,
 		current_setting('idle_replication_slot_timeout', true) AS idle,
 		pg_catalog.pg_is_in_recovery() AS standby,
@@ -288,15 +306,9 @@ func (p *prober) publication(ctx context.Context) error {
 	return nil
 }
 
-// connection opens a replication connection, which is the only way to learn what
-// pg_hba.conf and a provider's own rules say.
-func (p *prober) connection(ctx context.Context, cfg pgwire.ConnectConfig) {
+// refused says why the server refuses a replication connection.
+func (p *prober) refused(err error) {
 	if p.conn.version < 120000 {
-		return
-	}
-	c, err := Connect(ctx, cfg, Logical)
-	if err == nil {
-		_ = c.Close() // it has served
 		return
 	}
 	role := ident(p.facts["role"])
