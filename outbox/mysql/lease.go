@@ -80,7 +80,11 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	}
 	l := &lease{s: s, v: v, shard: shard, c: c, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
 	if err := l.take(ctx); err != nil {
-		c.discard()
+		if errors.Is(err, outbox.ErrHeld) {
+			c.release(nil) // as it was: a relay that stands by tries several times a second
+		} else {
+			c.discard()
+		}
 		return nil, s.fail(fmt.Sprintf("lead shard %d of", shard), err)
 	}
 	ctx, l.beat = context.WithCancel(context.Background())
@@ -91,15 +95,15 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 // take takes the lock, then raises the epoch, which waits for statements of the
 // one that led before.
 func (l *lease) take(ctx context.Context) error {
-	if err := l.c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", forgotten)); err != nil {
-		return err
-	}
 	got, err := l.c.lock(ctx, l.v.shardLock(l.s, l.shard), 0)
 	if err != nil {
 		return err
 	}
 	if !got {
 		return outbox.ErrHeld
+	}
+	if err := l.c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", forgotten)); err != nil {
+		return err
 	}
 	if err := l.c.refuseClaims(ctx, l.s, l.v); err != nil {
 		return err
