@@ -21,7 +21,7 @@ func TestConvertBrokenOff(t *testing.T) {
 	producer := r.role()
 	r.exec("GRANT INSERT ON weir_outbox TO " + producer)
 	r.exec("GRANT SELECT ON weir_outbox TO PUBLIC")
-	r.fill(500, "CASE WHEN i <= 400 THEN 1 ELSE 0 END")
+	r.fill(500, 5, "CASE WHEN i <= 400 THEN 1 ELSE 0 END")
 
 	ctx, stop := context.WithCancel(r.ctx())
 	var wg sync.WaitGroup
@@ -106,7 +106,7 @@ func TestConvertChangesItsMind(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)
 	s := r.migrated(outbox.Plan{Layout: outbox.History})
-	r.fill(100, "1")
+	r.fill(100, 20, "1")
 	daily := outbox.Plan{Layout: outbox.History, Convert: true, Partition: outbox.PartitionSpec{Period: outbox.Daily}}
 	monthly := daily
 	monthly.Partition.Period = outbox.Monthly

@@ -115,15 +115,16 @@ func byIndex(t *testing.T, what string, history bool, p planNode) {
 	}
 }
 
-func (r *rig) fill(rows int, delivered string) {
+// fill inserts rows that were created over so many days.
+func (r *rig) fill(rows, days int, delivered string) {
 	r.Helper()
 	status, done := "", ""
 	if delivered != "" {
 		status, done = ", status", ", "+delivered
 	}
 	r.exec(fmt.Sprintf(`INSERT INTO weir_outbox (bucket, topic, msg_key, payload, created_at%s)
-		SELECT i %% 32768, 'orders', 'k' || i, convert_to(repeat('x', 200), 'UTF8'), now() - i %% 20 * interval '1 day'%s
-		FROM generate_series(1, %d) AS i`, status, done, rows))
+		SELECT i %% 32768, 'orders', 'k' || i, convert_to(repeat('x', 200), 'UTF8'), now() - i %% %d * interval '1 day'%s
+		FROM generate_series(1, %d) AS i`, status, days, done, rows))
 }
 
 var ids = []outbox.ID{{1}, {2}, {3}}
@@ -145,7 +146,7 @@ func TestStatementsUseTheIndex(t *testing.T) {
 					if plan.Layout == outbox.History {
 						delivered = "CASE WHEN i > 19000 THEN 0 ELSE 1 END"
 					}
-					r.fill(20_000, delivered)
+					r.fill(20_000, 20, delivered)
 					r.exec("ANALYZE weir_outbox")
 				case "emptied":
 					r.exec("DELETE FROM weir_outbox")
@@ -184,7 +185,7 @@ func TestWindowsAndAcksPrune(t *testing.T) {
 	r := newRig(t, pg)
 	spec := outbox.PartitionSpec{Period: outbox.Daily, Lookback: 20 * 24 * time.Hour, Ahead: 24 * time.Hour}
 	s := r.migrated(outbox.Plan{Layout: outbox.History, Partition: spec})
-	r.fill(2000, "0")
+	r.fill(2000, 20, "0")
 	m, err := s.refresh(r.ctx(), s.pool)
 	r.check(err)
 	explain := r.explainer(s)

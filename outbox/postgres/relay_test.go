@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -71,7 +72,8 @@ func TestRelay(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- relay.Run(ctx) }()
 
-			const producers, each = 6, 60
+			const producers = 6
+			each := testkit.Rounds(30, 60)
 			var wg sync.WaitGroup
 			for p := range producers {
 				wg.Go(func() {

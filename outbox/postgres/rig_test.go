@@ -55,41 +55,49 @@ type rig struct {
 
 var databases atomic.Int64
 
-// admin is of the shared server: a connection for each rig would be a tenth of what it costs.
-var admin struct {
-	once sync.Once
-	db   *sql.DB
-	err  error
-}
+// spare are databases of the shared server whose tests have ended.
+var spare []string
 
-func admins(dsn string) (*sql.DB, error) {
-	admin.once.Do(func() { admin.db, admin.err = sql.Open("pgx", dsn) })
-	return admin.db, admin.err
-}
-
-// newRig makes a database that is gone after the test.
+// newRig returns an empty database. It is one of an earlier test if there is one: to make a
+// database and to connect to it for the first time costs more than most tests.
 func newRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
+	if len(spare) == 0 {
+		r := newOwnRig(t, server)
+		r.spareAfter()
+		return r
+	}
 	storetest.ClearOfMidnight(t)
-	admin, err := admins(server.DSN("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := fmt.Sprintf("d%d", databases.Add(1))
-	if _, err := admin.ExecContext(t.Context(), server.CreateDatabase(name)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// FORCE ends all sessions but those of slots, which end by themselves.
-		testkit.Await(t, func() bool {
-			_, err = admin.ExecContext(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
-			return err == nil
-		}, func() string { return err.Error() })
+	dsn := spare[len(spare)-1]
+	spare = spare[:len(spare)-1]
+	r := rigOf(t, dsn)
+	r.spareAfter()
+	r.eventually("the sessions of the last test have ended", func() bool {
+		var n int
+		r.check(r.db.QueryRowContext(r.ctx(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type IN ('client backend', 'walsender')`).Scan(&n))
+		return n == 0
 	})
-	return rigOf(t, server.DSN(name))
+	r.exec(`DO $$ DECLARE name text; BEGIN
+		FOR name IN SELECT pubname FROM pg_publication LOOP EXECUTE format('DROP PUBLICATION %I', name); END LOOP;
+		FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$)' LOOP EXECUTE format('DROP SCHEMA %I CASCADE', name); END LOOP;
+		CREATE SCHEMA public;
+		GRANT USAGE ON SCHEMA public TO PUBLIC;
+	END $$`)
+	return r
 }
 
-// newOwnRig makes a database of a server that may have ended before the test does.
+// spareAfter leaves the database to later tests if this one passes.
+func (r *rig) spareAfter() {
+	dsn := r.dsn // tests change it
+	r.Cleanup(func() {
+		if !r.Failed() {
+			spare = append(spare, dsn)
+		}
+	})
+}
+
+// newOwnRig makes a database that no other test gets.
 func newOwnRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
 	storetest.ClearOfMidnight(t)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -53,7 +54,8 @@ func TestTailYieldsWhatCanBeSeen(t *testing.T) {
 	tail, err := l.Tail(r.ctx())
 	r.check(err)
 	defer tail.Close()
-	const producers, each = 16, 150
+	const producers = 16
+	each := testkit.Rounds(50, 150)
 	var g errgroup.Group
 	for range producers {
 		c := r.conn()
@@ -115,7 +117,7 @@ func TestTailSaysWhatTheServerKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.eventually("the log is kept no longer", func() bool {
-		time.Sleep(100 * time.Millisecond) // the tail tells the server every ten seconds
+		time.Sleep(500 * time.Millisecond) // the tail tells the server every ten seconds
 		r.exec("CHECKPOINT")
 		return kept() < 1<<20
 	})

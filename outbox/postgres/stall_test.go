@@ -38,7 +38,7 @@ func TestMaintenanceDoesNotQueueBehindAnOpenTransaction(t *testing.T) {
 				t.Fatal("maintenance waits for the lock of the whole table behind an open transaction")
 			}
 			r.exec("INSERT INTO weir_outbox (topic) VALUES ('t')")
-			time.Sleep(5 * time.Millisecond) // who waits for a lock does so for longer
+			time.Sleep(lockPatience / 3) // who waits for a lock does so for longer
 		}
 	}
 	if err == nil || !strings.Contains(err.Error(), "pg_stat_activity") {

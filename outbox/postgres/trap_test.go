@@ -13,7 +13,7 @@ import (
 // something in a schema there can put operators, functions and types beside the server's own.
 // Nothing of them is run with the rights of the relay.
 func TestSearchPathOfOthers(t *testing.T) {
-	r := newRig(t, server(t))
+	r := newOwnRig(t, server(t))
 	caught := labtest.TrapSearchPath(t, r.dsn)
 	producer := rigOf(t, r.dsn+"&search_path=public") // its statements are its own
 	must := func(what string, err error) {

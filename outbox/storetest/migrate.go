@@ -120,9 +120,9 @@ func migrateConcurrently(s *suite) {
 func migrateBrokenOff(s *suite) {
 	plan := s.plans()[len(s.plans())-1]
 	whole := 0
+	store := s.Open(s.T, "")
 	for n := 0; s.Harness.Migrate(s.T, plan, n); n++ {
 		whole++
-		store := s.Open(s.T, "")
 		if _, err := store.Describe(s.ctx()); err != nil && !errors.Is(err, outbox.ErrNotMigrated) {
 			s.Fatalf("broken off before statement %d: describe: %v", n, err)
 		}
@@ -130,7 +130,7 @@ func migrateBrokenOff(s *suite) {
 	if whole < 3 {
 		s.Fatalf("the migration was broken off %d times only", whole)
 	}
-	store := s.migrated(plan)
+	store = s.migrated(plan)
 	s.described(store, plan.Layout, 1, plan.Partition.Period)
 	l := s.lead(store, 0)
 	msgs := messages(3)

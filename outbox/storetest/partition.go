@@ -52,7 +52,7 @@ func partitions(s *suite) {
 	s.age(rows[0].Seq, today.AddDate(0, 0, -2).Add(time.Hour))
 	s.age(rows[1].Seq, today.AddDate(0, 0, -1).Add(time.Hour))
 	// Far outside all partitions: the catch-all has it, and it is not lost.
-	s.age(rows[2].Seq, today.AddDate(0, 0, -40))
+	s.age(rows[2].Seq, today.AddDate(0, 0, -10))
 	sameMessages(s.T, s.read(l, 0), msgs)
 	s.check(l.Ack(s.ctx(), outbox.Refs([]outbox.Row{rows[1]})))
 	parts, err = p.Partitions(s.ctx())
@@ -69,17 +69,17 @@ func partitions(s *suite) {
 	sameMessages(s.T, s.read(l, 0), []outbox.Message{msgs[0], msgs[2], msgs[3]})
 
 	// A look back that reaches it takes the row out of the catch-all.
-	back := outbox.PartitionSpec{Period: outbox.Daily, Ahead: daily.Ahead, Lookback: 45 * 24 * time.Hour}
+	back := outbox.PartitionSpec{Period: outbox.Daily, Ahead: daily.Ahead, Lookback: 12 * 24 * time.Hour}
 	report, err = p.MaintainPartitions(s.ctx(), back)
 	s.check(err)
-	if len(report.Created) < 40 || report.CatchAllRows != 0 {
-		s.Errorf("created %d, %d rows in the catch-all; want at least 40 and none", len(report.Created), report.CatchAllRows)
+	if len(report.Created) < 9 || report.CatchAllRows != 0 {
+		s.Errorf("created %d, %d rows in the catch-all; want at least 9 and none", len(report.Created), report.CatchAllRows)
 	}
 	sameMessages(s.T, s.read(l, 0), []outbox.Message{msgs[0], msgs[2], msgs[3]})
 	s.check(l.Ack(s.ctx(), outbox.Refs(s.read(l, 0))))
 	report, err = p.MaintainPartitions(s.ctx(), keep)
 	s.check(err)
-	if len(report.Dropped) < 40 || len(report.Kept) != 0 {
+	if len(report.Dropped) < 9 || len(report.Kept) != 0 {
 		s.Errorf("dropped %d, kept %v; want all old ones gone", len(report.Dropped), report.Kept)
 	}
 	if n := s.count(outbox.DefaultTable); n != 1 {

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -61,7 +60,7 @@ func TestDocumentedSQL(t *testing.T) {
 	})
 	t.Run("PostgreSQL", documentedOnPostgres)
 	t.Run("MariaDB", func(t *testing.T) {
-		documentedOnMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true}))
+		documentedOnMySQL(t, mariadb.Get(t))
 	})
 	t.Run("MySQL", func(t *testing.T) {
 		documentedOnMySQL(t, labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast}))
@@ -69,7 +68,7 @@ func TestDocumentedSQL(t *testing.T) {
 }
 
 func documentedOnPostgres(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
+	pg := postgres.Get(t)
 	clitest.ClearEnvironment(t)
 	as := func(user string) string {
 		u, err := url.Parse(pg.DSN("shop"))
@@ -79,20 +78,8 @@ func documentedOnPostgres(t *testing.T) {
 		u.User = url.User(user)
 		return u.String()
 	}
-	run := func(dsn string, texts ...string) {
-		t.Helper()
-		conn, err := pgx.Connect(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(t.Context())
-		for _, text := range texts {
-			if _, err := conn.PgConn().Exec(t.Context(), text).ReadAll(); err != nil {
-				t.Fatalf("%v in\n%s", err, text)
-			}
-		}
-	}
-	run(pg.DSN("postgres"), "CREATE DATABASE shop")
+	run := func(dsn string, texts ...string) { t.Helper(); execPostgres(t, dsn, texts...) }
+	run(pg.DSN("postgres"), pg.CreateDatabase("shop"))
 	run(pg.DSN("shop"), documented(t, "postgres", "admin")...)
 	run(pg.DSN("shop"), "CREATE TABLE orders (number int, customer text); GRANT INSERT ON orders TO app")
 	follow(t, as("relay"), func() { run(as("relay"), documented(t, "postgres", "relay")...) }, func() {

@@ -1,16 +1,19 @@
 package outboxcmd
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -74,6 +77,20 @@ func sqliteRig(t *testing.T) *outboxRig {
 	return &outboxRig{T: t, engine: "sqlite", dsn: "sqlite:" + path, db: db, tx: outbox.SQLite}
 }
 
+// postgres and mariadb are shared: a test has a database of its own.
+var (
+	postgres = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) {
+		return lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
+	})
+	mariadb = labtest.Share(func(ctx context.Context) (*lab.MySQL, error) {
+		return lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	})
+	databases atomic.Int64
+)
+
+// newDatabase returns a name that no database has.
+func newDatabase() string { return fmt.Sprintf("own_%d", databases.Add(1)) }
+
 // onEveryEngine runs f on SQLite, PostgreSQL and MariaDB.
 func onEveryEngine(t *testing.T, f func(r *outboxRig)) {
 	t.Run("SQLite", func(t *testing.T) {
@@ -81,31 +98,47 @@ func onEveryEngine(t *testing.T, f func(r *outboxRig)) {
 		f(sqliteRig(t))
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
+		pg, name := postgres.Get(t), newDatabase()
 		clitest.ClearEnvironment(t)
-		db, err := sql.Open("pgx", pg.DSN("postgres"))
+		execPostgres(t, pg.DSN("postgres"), pg.CreateDatabase(name))
+		db, err := sql.Open("pgx", pg.DSN(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = db.Close() })
-		f(&outboxRig{T: t, engine: "postgres", dsn: pg.DSN("postgres"), db: db, tx: outbox.Postgres})
+		f(&outboxRig{T: t, engine: "postgres", dsn: pg.DSN(name), db: db, tx: outbox.Postgres})
 	})
 	t.Run("MariaDB", func(t *testing.T) {
-		my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+		my, name := mariadb.Get(t), newDatabase()
 		clitest.ClearEnvironment(t)
-		if err := my.Exec(t.Context(), "CREATE DATABASE shop"); err != nil {
+		if err := my.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 			t.Fatal(err)
 		}
 		c := driver.NewConfig()
-		c.User, c.Passwd, c.Net, c.Addr, c.DBName = "root", my.Password(), "tcp", my.Addr(), "shop"
+		c.User, c.Passwd, c.Net, c.Addr, c.DBName = "root", my.Password(), "tcp", my.Addr(), name
 		connector, err := driver.NewConnector(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		db := sql.OpenDB(connector)
 		t.Cleanup(func() { _ = db.Close() })
-		f(&outboxRig{T: t, engine: "mysql", dsn: my.DSN("shop"), db: db, tx: outbox.MySQL})
+		f(&outboxRig{T: t, engine: "mysql", dsn: my.DSN(name), db: db, tx: outbox.MySQL})
 	})
+}
+
+// execPostgres executes statements one by one in a session of their own.
+func execPostgres(t *testing.T, dsn string, texts ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, text := range texts {
+		if _, err := conn.PgConn().Exec(t.Context(), text).ReadAll(); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+	}
 }
 
 // Every verb, in the order in which an operator meets them.
@@ -263,15 +296,3 @@ func TestOutboxHistory(t *testing.T) {
 		}
 	})
 }
-
-// What the tables do not allow ends a relay.
-// relayProcess is a `weir outbox relay` of its own.
-// end reads what is left and returns how the process ended.
-// eventually waits for a condition; only a defect reaches the limit.
-// The first signal waits for the broker's answer, the second for nothing.
-// A password that everybody can read is warned of, and never repeated.
-// What the help calls the default must be what the relay does by default, and
-// flags beat the environment, that the file, that the default.
-// The examples that people copy must work.
-// Lines that a relay logs do not mix with the line of rates on a terminal.
-// A relay that is started before its database waits for it.

@@ -32,7 +32,7 @@ func TestOutboxTortureUsage(t *testing.T) {
 // A run on SQLite needs no server; its relay processes are this program.
 func TestOutboxTorture(t *testing.T) {
 	clitest.AsWeir(t)
-	out := program.Run(t, "outbox", "torture", "--engine", "sqlite", "--duration", "2s", "--kills", "6", "--broker-kills", "1", "--json")
+	out := program.Run(t, "outbox", "torture", "--engine", "sqlite", "--duration", "1s", "--kills", "4", "--broker-kills", "1", "--json")
 	var res torture.Result
 	if err := json.Unmarshal([]byte(out), &res); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -40,7 +40,7 @@ func TestOutboxTorture(t *testing.T) {
 	if !res.Holds() || len(res.Violations) > 0 || res.Committed == 0 || res.Kills == 0 {
 		t.Errorf("result %+v", res)
 	}
-	text := program.Run(t, "outbox", "torture", "--engine", "sqlite", "--duration", "1s", "--kills", "2", "--quiet")
+	text := program.Run(t, "outbox", "torture", "--engine", "sqlite", "--duration", "400ms", "--kills", "1", "--quiet")
 	for _, want := range []string{"SQLite", "to ledger, claim poll, layout queue", "lost                 0\n", "out of order         0\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text has no %q:\n%s", want, text)
