@@ -83,7 +83,7 @@ const Settings = `SELECT pg_catalog.set_config('search_path', '', false); SET cl
 	`SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; ` +
 	`SET array_nulls = on; SET quote_all_identifiers = off; SET transform_null_equals = off; SET escape_string_warning = off; ` +
 	`SET synchronize_seqscans = off; SET row_security = off; SET client_min_messages = warning; ` +
-	`SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout')`
+	`SELECT pg_catalog.set_config(name, '0', false) FROM (VALUES ('idle_session_timeout'), ('transaction_timeout')) AS v (name) WHERE pg_catalog.current_setting(name, true) IS NOT NULL`
 
 // MoneySetting makes values of the type money read the same everywhere: their text
 // depends on the locale. AttrMoney is the attribute of a manifest whose rows and
