@@ -24,6 +24,7 @@ type database struct {
 	toc    *my.TOC
 	tables []*table // to restore
 	others []*my.Entry
+	missed []*my.Entry // of others, those that could not be made
 	main   *my.Session
 	books  *restore.Books
 
@@ -257,7 +258,11 @@ func (d *database) make(ctx context.Context, exists bool) error {
 	for _, e := range d.toc.Of(my.KindDatabase) {
 		sql += e.Options()
 	}
-	if err := s.Exec(ctx, sql); err != nil {
+	err = s.Exec(ctx, sql)
+	if there := uint16(1007); my.ErrorCode(err) == there && d.opts.Resume {
+		return nil // the server went on making it for a restore that was killed
+	}
+	if err != nil {
 		return fmt.Errorf("make it: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive/archivetest"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	"github.com/weirdb/weir/internal/backup/restore"
+	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -232,5 +233,50 @@ func TestEngineWithoutTransactions(t *testing.T) {
 	}
 	if got, want := r.number("SELECT count(*) FROM "+target+".n"), r.number("SELECT count(*) FROM "+r.db+".n"); got != want || want == 0 {
 		t.Errorf("there are %d rows instead of %d", got, want)
+	}
+}
+
+// TestResumeEndsTheSessionsOfAKilledRun: the server has not noticed yet that their client is
+// gone, and goes on with what they do.
+func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)")
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_copy"
+		r.createDB(target)
+		o := restore.Options{DSN: m.DSN(target)}
+		r.interrupted(o, "data/t/")
+		killed := r.session(target)
+		if err := load.Hold(t.Context(), killed, target); err != nil {
+			t.Fatal(err)
+		}
+		r.exec(killed, "START TRANSACTION", "INSERT INTO t VALUES (1)", "INSERT INTO weir_restore VALUES ('it will not end')")
+		o.Resume, o.Verify = true, restore.VerifyRows
+		done := begin(func() error {
+			_, err := r.restoreCtx(t.Context(), o)
+			return err
+		})
+		if err := finished(t, done); err != nil {
+			t.Fatal(err)
+		}
+		r.compare(r.native(r.db), target)
+	})
+}
+
+// TestResumeLeavesSequencesOfOthers where they are.
+func TestResumeLeavesSequencesOfOthers(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE SEQUENCE s START WITH 500; SELECT NEXTVAL(s); CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+	r.backup(backup.Options{}, archive.Options{})
+	target := r.db + "_copy"
+	r.createDB(target)
+	o := restore.Options{DSN: r.m.DSN(target)}
+	r.interrupted(o, "data/t/")
+	r.client(target, "DELETE FROM weir_restore WHERE step = 'SEQUENCE s'; DROP SEQUENCE s; CREATE SEQUENCE s START WITH 7 INCREMENT BY 3")
+	o.Resume = true
+	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "SEQUENCE s") {
+		t.Errorf("resumed beside somebody's sequence: %v", err)
+	}
+	if got := r.client(target, "SELECT NEXTVAL(s)"); got != "7" {
+		t.Errorf("somebody's sequence gives %s", got)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -105,6 +106,12 @@ func (r *runner) all(ctx context.Context) error {
 			return err
 		}
 		all = append(all, d)
+	}
+	if r.opts.Resume && !r.opts.DryRun {
+		there := slices.DeleteFunc(slices.Clone(all), func(d *database) bool { return !existing[d.target] })
+		if err := r.each(ctx, there, (*database).takeOver); err != nil {
+			return err
+		}
 	}
 	ending, err := r.ending(ctx, all, existing)
 	if err != nil {
@@ -299,7 +306,6 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 	if err != nil {
 		return nil, err
 	}
-	// Locks of a killed run are free once the server has noticed its end.
 	settings := "SET foreign_key_checks = 0, unique_checks = 0, lock_wait_timeout = 86400"
 	if r.maria {
 		settings += ", check_constraint_checks = 0"
@@ -310,6 +316,9 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 	err = s.Exec(ctx, settings)
 	if err == nil {
 		err = logRows(ctx, s)
+	}
+	if err == nil && database != "" {
+		err = hold(ctx, s, r.fold(database))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())

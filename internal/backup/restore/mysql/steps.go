@@ -471,7 +471,11 @@ func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) e
 	end := d.Phase(phase)
 	defer end()
 	for _, e := range d.kind(kinds...) {
-		if err := d.failed(d.entry(ctx, e)); err != nil {
+		err := d.entry(ctx, e)
+		if err != nil {
+			d.missed = append(d.missed, e)
+		}
+		if err := d.failed(err); err != nil {
 			return err
 		}
 	}
@@ -592,10 +596,11 @@ func (d *database) unmade(e *my.Entry, err error) error {
 	return nil
 }
 
-// sequences sets sequences to their positions. It can be repeated.
+// sequences sets sequences to their positions. It can be repeated. Where one could not be made,
+// there is somebody else's of its name.
 func (d *database) sequences(ctx context.Context) error {
 	chunk := my.SequencesPath(d.source)
-	wanted := d.kind(my.KindSequence)
+	wanted := slices.DeleteFunc(d.kind(my.KindSequence), func(e *my.Entry) bool { return slices.Contains(d.missed, e) })
 	if d.opts.SchemaOnly || !d.Has(chunk) || len(wanted) == 0 {
 		return nil
 	}

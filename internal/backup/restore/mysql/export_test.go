@@ -1,0 +1,4 @@
+package mysql
+
+// Hold is what a session of a restore begins with.
+var Hold = hold
