@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -115,14 +116,14 @@ func (r *logReader) follow(s *segment, round *round) error {
 }
 
 // finish looks whether anything of a torn round is left at the end of the last
-// segment.
+// segment. Zeros must be there: every write of a round includes some.
 func (r *logReader) finish(s *segment, f io.ReaderAt, what string) error {
 	b := make([]byte, max(0, min(roundHead, s.length-s.end)))
 	if err := readFull(f, b, s.end); err != nil {
 		return fmt.Errorf("read %s at %d: %w", s.file, s.end, err)
 	}
-	if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
-		r.torn = &Torn{File: s.file, Offset: s.end, What: what}
+	if len(b) < roundHead || slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
+		r.torn = &Torn{File: s.file, Offset: s.end, What: cmp.Or(what, "the file ends there")}
 	}
 	return nil
 }

@@ -33,7 +33,11 @@ func (l *Log) Roll(carry []Record) error {
 		lastIndex: lastIndex,
 		lastTerm:  lastTerm,
 	}
-	s, f, err := l.begin(next, carry)
+	name, err := l.spares.take()
+	if err != nil {
+		return fmt.Errorf("begin segment %d: %w", next.number, err)
+	}
+	s, f, err := l.begin(name, next, carry)
 	if err != nil {
 		return fmt.Errorf("begin segment %d: %w", next.number, err)
 	}
@@ -51,13 +55,9 @@ func (l *Log) Roll(carry []Record) error {
 	return nil
 }
 
-// begin makes a segment with its carry. Until the very end it works under the
-// name of a spare, so that a segment which has its name is whole.
-func (l *Log) begin(h header, carry []Record) (*segment, File, error) {
-	name, err := l.spares.take()
-	if err != nil {
-		return nil, nil, err
-	}
+// begin makes a spare a segment with its carry. The file keeps the spare's name until
+// the end, so that a segment which has its name is complete.
+func (l *Log) begin(name string, h header, carry []Record) (*segment, File, error) {
 	f, err := l.disk.Open(name, true)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)
@@ -125,7 +125,7 @@ func (l *Log) Prepare() error {
 	if l.spares.count() > 0 {
 		return nil
 	}
-	name, err := l.spares.create()
+	name, err := l.spares.create(l.opts.SegmentBytes)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ const sparePrefix = "spare-"
 // spares are files that segments are made of. Safe for concurrent use.
 type spares struct {
 	disk Disk
-	size int64 // of new ones
+	size int64 // of those that take creates
 
 	mu    sync.Mutex
 	names []string
@@ -192,12 +192,12 @@ func (p *spares) take() (string, error) {
 		return name, nil
 	}
 	p.mu.Unlock()
-	return p.create()
+	return p.create(p.size)
 }
 
 // create makes a file of zeros. They are written and flushed in pieces, so that
 // flushes of the log which happen meanwhile wait for one piece at most.
-func (p *spares) create() (string, error) {
+func (p *spares) create(size int64) (string, error) {
 	const piece = 1 << 20
 	name := p.name()
 	temp := name + tempSuffix
@@ -205,9 +205,9 @@ func (p *spares) create() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("create %s: %w", temp, withSpaceHint(err))
 	}
-	zeros := make([]byte, min(piece, p.size))
-	for at := int64(0); at < p.size && err == nil; at += piece {
-		if _, err = f.WriteAt(zeros[:min(piece, p.size-at)], at); err == nil {
+	zeros := make([]byte, min(piece, size))
+	for at := int64(0); at < size && err == nil; at += piece {
+		if _, err = f.WriteAt(zeros[:min(piece, size-at)], at); err == nil {
 			err = f.Sync()
 		}
 	}
