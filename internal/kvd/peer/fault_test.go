@@ -272,6 +272,7 @@ func TestClientThatNeverReadsIsDisconnected(t *testing.T) {
 		if _, err := s.nc.Write(f.buf); err != nil {
 			break
 		}
+		time.Sleep(100 * time.Microsecond) // the answers are larger
 	}
 	n.await(t, "down", func() bool { return len(n.downs[FirstClient]) == 1 })
 	if why := seen(n.recorder, func() error { return n.downs[FirstClient][0] }); !errors.Is(why, errSilent) {

@@ -53,8 +53,8 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 	for i := range 4000 {
 		m := numbered(i+1, 1)[0]
-		if random.IntN(400) == 0 {
-			m.Data = make([]byte, 1+random.IntN(1<<20))
+		if random.IntN(800) == 0 {
+			m.Data = make([]byte, 1+random.IntN(1<<19))
 		}
 		if len(m.Data) == 0 {
 			m.Data = nil

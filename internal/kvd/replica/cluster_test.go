@@ -54,7 +54,7 @@ func TestPipelineKeepsOrder(t *testing.T) {
 	for id, n := range r.nodes {
 		pipe := n.client.Pipeline()
 		var got []*redis.StringCmd
-		for i := range 100 {
+		for i := range 50 {
 			pipe.Set(t.Context(), "k", i, 0)
 			got = append(got, pipe.Get(t.Context(), "k"))
 		}
@@ -81,7 +81,7 @@ func TestWeakSession(t *testing.T) {
 			if err := conn.Do(t.Context(), "READONLY").Err(); err != nil {
 				t.Fatal(err)
 			}
-			for i := range 80 {
+			for i := range 40 {
 				if err := conn.Set(t.Context(), "w", i, 0).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +92,7 @@ func TestWeakSession(t *testing.T) {
 			if n, err := conn.Do(t.Context(), "WAIT", 1, 0).Int(); err != nil || n < 1 {
 				t.Errorf("WAIT: %d, %v", n, err)
 			}
-			r.want(r.leader(), "w", "79")
+			r.want(r.leader(), "w", "39")
 		})
 	}
 }

@@ -37,7 +37,7 @@ func TestPowerFailures(t *testing.T) {
 	want := map[string]string{}
 	for life := range testkit.Rounds(4, 6) {
 		leader := r.leader()
-		for i := range 100 {
+		for i := range 60 {
 			key, value := fmt.Sprint("k", i%40), fmt.Sprintf("%d.%d.%s", life, i, strings.Repeat("x", 100))
 			r.set(uint64(i%3+1), key, value)
 			want[key] = value

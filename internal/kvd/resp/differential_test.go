@@ -32,7 +32,7 @@ func TestSameAsRedis(t *testing.T) {
 		}
 	}
 	const commands = 1500
-	for round := range uint64(testkit.Rounds(3, 6)) {
+	for round := range uint64(testkit.Rounds(2, 6)) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			_, weir := serveFake(t, resp.Config{})
 			g := generator{Rand: rand.New(rand.NewPCG(seed, round))}

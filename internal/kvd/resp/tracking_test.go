@@ -78,7 +78,7 @@ func TestCachesAreNeverStale(t *testing.T) {
 			t.Log("seed", seed)
 			defer f.delay(rand.New(rand.NewPCG(seed, 0)))()
 			const keys, clients = 8, 3
-			rounds := testkit.Rounds(80, 300)
+			rounds := testkit.Rounds(40, 300)
 			var writers, reading, readers sync.WaitGroup
 			writing := make(chan struct{})
 			writers.Go(func() { writeRandomly(t, addr, rand.New(rand.NewPCG(seed, 1)), keys, 20*rounds) })

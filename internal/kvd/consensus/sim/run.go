@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -318,29 +319,28 @@ func (w *World) unserved() {
 // still waits to be ordered, that the cluster has the newest format that all know, and
 // that who differs from the others has stopped.
 func (w *World) agreed() bool {
-	var first *replica
+	var first *consensus.Status
+	format := uint64(math.MaxUint64) // the oldest
 	for _, r := range w.replicas {
 		if r.gone {
 			continue
 		}
-		if !r.up {
+		if !r.up || r.odd != 0 {
 			return false
 		}
 		s := r.core.Brief()
 		if first == nil {
-			first = r
+			first = &s
 		}
-		if r.odd != 0 || s.Format < w.known() {
+		if s.Applied != first.Applied || s.Last != s.Applied || s.View != first.View || s.Intents > 0 {
 			return false
 		}
 		if s.Pool > 0 && w.Stats.Faults.ClientCrashes == 0 {
 			return false // every operation was executed: S7
 		}
-		if t := first.core.Brief(); s.Applied != t.Applied || s.Last != s.Applied || s.View != t.View || s.Intents > 0 {
-			return false
-		}
+		format = min(format, s.Format)
 	}
-	return true
+	return format >= w.known()
 }
 
 func (w *World) disagreed() {

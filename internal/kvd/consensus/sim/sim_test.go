@@ -61,7 +61,7 @@ func TestSeeds(t *testing.T) {
 	case raceEnabled: // a run is of one thread: `make test` plays more without the detector
 		n = 10
 	case testing.Short():
-		n = 40
+		n = 20
 	default:
 		n = 150 // `make torture` plays more
 	}
@@ -109,7 +109,7 @@ func fail(t *testing.T, o Options, r *Result) {
 	if _, err := tail.WriteTo(&story); err != nil {
 		t.Fatal(err)
 	}
-	t.Errorf("seed %d breaks a promise: %v\nplay it again: %s\n%s", r.Seed, r.Violations[0], r.Command(), story.String())
+	t.Errorf("seed %d violates a guarantee: %v\nto repeat it: %s\n%s", r.Seed, r.Violations[0], r.Command(), story.String())
 }
 
 // TestSeedsThatFoundSomething plays testdata/seeds.txt.
@@ -154,7 +154,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	hashes := map[uint64]bool{}
 	n := 30
 	if testing.Short() {
-		n = 10
+		n = 5
 	}
 	for seed := range uint64(n) {
 		one, err := Run(Options{Seed: seed})

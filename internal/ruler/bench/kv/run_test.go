@@ -118,8 +118,11 @@ func (c spoiledClient) Poll(ended func(int, kvload.Answer)) error {
 
 func smoke(t *testing.T, b *book) Options {
 	t.Helper()
+	plan := Plans()["smoke"]
+	// The load takes all processors as long as it lasts.
+	plan.Warmup, plan.Duration, plan.Profile = 5*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
 	return Options{
-		Options: suite.Options{Out: t.TempDir()}, Plan: Plans()["smoke"], Binary: "/nonexistent",
+		Options: suite.Options{Out: t.TempDir()}, Plan: plan, Binary: "/nonexistent",
 		start: b.start(labtest.SharedRedis(t)), etcd: true, servers: []measure.Server{{Name: "stand-in", Version: "1"}},
 	}
 }
