@@ -21,22 +21,22 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// kvClient is the flags of the verbs that talk to a cluster.
+// kvClient has the flags of verbs that talk to a cluster.
 type kvClient struct {
 	endpoints  string
 	cluster    string
 	secretFile string
 	tls        tlsFiles
-	timeout    time.Duration // for all of a command, or, of a patient one, for each answer
+	timeout    time.Duration // for the whole command or, if it is patient, for each answer
 	patient    bool
 }
 
-// defaultEndpoints are those of the example in docs/kv-operating.md, three
-// replicas on one machine.
+// defaultEndpoints are those of the example in docs/kv-operating.md: three replicas on one
+// machine.
 const defaultEndpoints = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
 
-// add defines the flags, and the usage that shows them behind the verb's own.
-// The help of a flag is "ARGUMENT|text" where there is an argument.
+// add defines the flags, and a usage that shows them after the verb's own. The help of a flag
+// with an argument is "ARGUMENT|text".
 func (k *kvClient) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -51,7 +51,7 @@ func (k *kvClient) add(cmd *cobra.Command) {
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return kvClientUsage(cmd, shared) })
 }
 
-// kvClientUsage shows the flags of a verb, and then those that all share.
+// kvClientUsage shows the flags of a verb, and then the shared ones.
 func kvClientUsage(cmd *cobra.Command, shared []string) error {
 	args := make(map[string]string)
 	own, common := pflag.NewFlagSet("own", pflag.ContinueOnError), pflag.NewFlagSet("shared", pflag.ContinueOnError)
@@ -79,13 +79,12 @@ func kvClientUsage(cmd *cobra.Command, shared []string) error {
 	return nil
 }
 
-// open connects. The context that it returns ends with the timeout, unless the command
-// is patient.
+// open connects. The returned context ends with the timeout, unless the command is patient.
 func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func() error, error) {
 	addrs := strings.FieldsFunc(firstOf(k.endpoints, os.Getenv("WEIR_KV_ENDPOINTS"), defaultEndpoints), func(r rune) bool { return r == ',' || r == ' ' })
 	for _, addr := range addrs {
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			return nil, nil, nil, cli.UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address by which replicas know each other", addr))
+			return nil, nil, nil, cli.UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address in --peers", addr))
 		}
 	}
 	if t := k.tls; (t.cert == "" || t.key == "" || t.ca == "") && t.cert+t.key+t.ca != "" {
@@ -115,11 +114,11 @@ func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func(
 	return ctx, c, func() error { cancel(); return endSession(life, c) }, nil
 }
 
-// endPatience is how long a command waits at its end for the cluster to forget its
-// session: without an answer, the cluster does so when it has been idle for long.
+// endPatience is how long a command waits at its end for the cluster to remove its session.
+// Without an answer, the cluster does so when the session has been idle for long.
 const endPatience = 500 * time.Millisecond
 
-// endSession ends a client and its session.
+// endSession closes a client and its session.
 func endSession(ctx context.Context, c *kv.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()
@@ -130,7 +129,7 @@ func endSession(ctx context.Context, c *kv.Client) error {
 	return errors.Join(err, c.Close())
 }
 
-// with runs do with a connected client.
+// with calls do with a connected client.
 func (k *kvClient) with(cmd *cobra.Command, do func(ctx context.Context, c *kv.Client) error) (err error) {
 	ctx, c, end, err := k.open(cmd.Context())
 	if err != nil {
@@ -152,35 +151,35 @@ func firstOf(values ...string) string {
 	return ""
 }
 
-// kvItem is an item in JSON. A key or a value that is not UTF-8 text is in base64.
+// kvItem is an item in JSON. A key or a value that is not valid UTF-8 is in base64.
 type kvItem struct {
 	Change   string `json:"change,omitempty"`       // of watch: put, delete or expire
-	Key      string `json:"key"`                    // if it is UTF-8 text
-	KeyBytes []byte `json:"key_base64,omitempty"`   // a key that is not UTF-8 text
-	Value    string `json:"value,omitempty"`        // if it is UTF-8 text
-	Base64   []byte `json:"value_base64,omitempty"` // a value that is not UTF-8 text
+	Key      string `json:"key"`                    // if it is valid UTF-8
+	KeyBytes []byte `json:"key_base64,omitempty"`   // a key that is not valid UTF-8
+	Value    string `json:"value,omitempty"`        // if it is valid UTF-8
+	Base64   []byte `json:"value_base64,omitempty"` // a value that is not valid UTF-8
 	Revision uint64 `json:"revision,omitempty"`     // at which the key was last written
-	Lease    uint64 `json:"lease,omitempty"`        // with which the key ends
+	Lease    uint64 `json:"lease,omitempty"`        // the lease with which the key ends
 }
 
-// kvItems is what `weir kv range --json` prints.
+// kvItems is the output of weir kv range --json.
 type kvItems struct {
 	Items    []kvItem `json:"items"`               // in the order of keys
 	More     bool     `json:"more"`                // there are more keys than --limit
 	KeysOnly bool     `json:"keys_only,omitempty"` // values were not asked for
 }
 
-// kvDeleted is what `weir kv del --json` prints.
+// kvDeleted is the output of weir kv del --json.
 type kvDeleted struct {
 	Deleted int64 `json:"deleted"` // how many of the keys existed
 }
 
-// kvSum is what `weir kv incr --json` prints.
+// kvSum is the output of weir kv incr --json.
 type kvSum struct {
-	Value int64 `json:"value"` // the sum
+	Value int64 `json:"value"` // the value after the increment
 }
 
-// kvLease is what verbs of leases print with --json.
+// kvLease is the output of the verbs of weir kv lease with --json.
 type kvLease struct {
 	Lease uint64 `json:"lease"` // its id, a fencing token
 }
@@ -372,7 +371,7 @@ func newKVIncr() *cobra.Command {
 	return cmd
 }
 
-// kvKeys is the keys that range and watch are about.
+// kvKeys selects the keys of range and watch.
 type kvKeys struct{ prefix string }
 
 func (s *kvKeys) keys(args []string) (from, to string, err error) {
@@ -526,7 +525,7 @@ func followChanges(cmd *cobra.Command, w *kv.Watcher, asJSON *cli.JSON[kvItem]) 
 		case errors.Is(err, kv.ErrMissed):
 			return cli.Shortfall(fmt.Errorf("%w: read what you watch again, then watch from its revision", err))
 		case err != nil && cmd.Context().Err() != nil:
-			return nil // interrupted: that is how it ends
+			return nil // interrupted: the usual end
 		case err != nil:
 			return err
 		}
@@ -601,7 +600,7 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				err := do(c.Session, ctx, id)
 				if errors.Is(err, kv.ErrNotFound) {
-					return fmt.Errorf("there is no lease %d: it has ended, or never was", id)
+					return fmt.Errorf("there is no lease %d: it has ended, or never existed", id)
 				}
 				if err != nil {
 					return fmt.Errorf("lease %d: %w", id, err)

@@ -24,7 +24,7 @@ func kvLoader() *cli.Loader[kvConfig] {
 	}
 }
 
-// loadKV adds up the configuration. Its errors are the user's to correct.
+// loadKV loads the configuration. Its errors are usage errors.
 func loadKV(l *cli.Loader[kvConfig]) (c kvConfig, err error) {
 	if _, err = l.Load(&c); err != nil {
 		return c, err
@@ -32,8 +32,7 @@ func loadKV(l *cli.Loader[kvConfig]) (c kvConfig, err error) {
 	return c, c.complete()
 }
 
-// complete reads the files that options name and checks what several options say
-// together.
+// complete reads the files named by options, and checks options that depend on each other.
 func (c *kvConfig) complete() error {
 	r := &c.replica
 	r.Memory = c.durability == "memory"
@@ -48,7 +47,7 @@ func (c *kvConfig) complete() error {
 		}
 	}
 	if r.Redis != "" && len(r.Front.Users) == 0 && !r.Insecure && !isLoopback(r.Redis) {
-		return fmt.Errorf("--resp %s can be reached by others: give --resp-password-file, or permit it with --insecure", r.Redis)
+		return fmt.Errorf("--resp %s can be reached from other machines: give --resp-password-file, or permit it with --insecure", r.Redis)
 	}
 	return r.Validate()
 }
@@ -62,7 +61,7 @@ func (c *kvConfig) trust() (err error) {
 			return fmt.Errorf("--secret-file: %w", err)
 		}
 		if r.Secret = bytes.TrimSpace(text); len(r.Secret) < minSecret {
-			return fmt.Errorf("--secret-file: %s holds %d bytes, want at least %d, such as those of openssl rand -hex 32", c.secretFile, len(r.Secret), minSecret)
+			return fmt.Errorf("--secret-file: %s has %d bytes, want at least %d, as from openssl rand -hex 32", c.secretFile, len(r.Secret), minSecret)
 		}
 	}
 	if c.passwordFile != "" {
@@ -88,7 +87,7 @@ func (c *kvConfig) trust() (err error) {
 	}
 	if t.ca == "" {
 		if c.redisTLS {
-			return nil // for Redis clients alone
+			return nil // for Redis clients only
 		}
 		return errors.New("--tls-cert needs --tls-ca: replicas and native clients have certificates on both sides")
 	}
@@ -98,13 +97,13 @@ func (c *kvConfig) trust() (err error) {
 	return nil
 }
 
-// tlsFiles names the files of a certificate and of the authority of the others.
+// tlsFiles are the files of a certificate, its key and the authority of the others.
 type tlsFiles struct{ cert, key, ca string }
 
-// minSecret is the least length of a shared secret, in bytes.
+// minSecret is the least length of the shared secret, in bytes.
 const minSecret = 16
 
-// isLoopback reports whether only this machine reaches an address.
+// isLoopback reports whether only this machine can reach an address.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -114,7 +113,7 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// log is where the verb says what it does.
+// log returns the logger of the verb.
 func (c *kvConfig) log(w io.Writer) *slog.Logger {
 	return cli.NewLog(w, c.logFormat, c.logLevel).With("replica", strconv.FormatUint(c.replica.ID, 10))
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// addPatient defines the flags of a verb that takes as long as there is something to do:
-// --timeout is for each answer.
+// addPatient defines the flags of a verb that may take long: --timeout applies to each answer.
 func (k *kvClient) addPatient(cmd *cobra.Command) {
 	k.add(cmd)
 	f := cmd.Flags().Lookup("timeout")
@@ -73,7 +72,7 @@ is on this disk.`,
 	return cmd
 }
 
-// export writes to where the arguments say, and says what it wrote.
+// export writes to the file in the arguments, or to standard output, and prints a summary.
 func export(cmd *cobra.Command, args []string, asJSON *cli.JSON[dump.Summary], to func(io.Writer) (dump.Summary, error)) error {
 	if len(args) == 0 || args[0] == "-" {
 		sum, err := to(cmd.OutOrStdout())
@@ -89,7 +88,7 @@ func export(cmd *cobra.Command, args []string, asJSON *cli.JSON[dump.Summary], t
 	return exported(cmd.OutOrStdout(), args[0], sum, asJSON)
 }
 
-// exportTo makes a file appear when it is whole.
+// exportTo writes a file that appears under its name only when it is complete.
 func exportTo(name string, to func(io.Writer) (dump.Summary, error)) (sum dump.Summary, err error) {
 	if _, err := os.Lstat(name); err == nil {
 		return sum, fmt.Errorf("%s exists; give the export another name", name)
@@ -150,7 +149,7 @@ Exit code 3: the file is damaged, or the cluster does not hold its keys afterwar
 				return err
 			}
 			defer func() { err = errors.Join(err, end()) }()
-			if _, err := dump.Check(file); err != nil { // before a cluster is needed
+			if _, err := dump.Check(file); err != nil { // before connecting to the cluster
 				return ofDump(args[0], err)
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
@@ -170,7 +169,7 @@ Exit code 3: the file is damaged, or the cluster does not hold its keys afterwar
 	return cmd
 }
 
-// ofDump gives an import's error its exit code, and says what to do.
+// ofDump returns the error of an import with its exit code and a hint.
 func ofDump(name string, err error) error {
 	var damaged *dump.DamagedError
 	var differ *dump.DifferError
@@ -200,7 +199,7 @@ func imported(cmd *cobra.Command, r *dump.Report, asJSON *cli.JSON[*dump.Report]
 		text += fmt.Sprintf("%d keys have a time to live; %d of them are gone already\n", r.Timed, r.Gone)
 	}
 	if r.Skipped > 0 {
-		text += fmt.Sprintf("%d keys of leases were left out (--keep-leased)\n", r.Skipped)
+		text += fmt.Sprintf("%d keys with leases were left out (--keep-leased)\n", r.Skipped)
 	}
 	if r.Others > 0 {
 		text += fmt.Sprintf("%d other keys of the cluster stayed\n", r.Others)
@@ -209,7 +208,7 @@ func imported(cmd *cobra.Command, r *dump.Report, asJSON *cli.JSON[*dump.Report]
 	return err
 }
 
-// openDump opens a dump, which is read more than once: standard input goes into a file.
+// openDump opens a dump, which is read more than once: standard input is copied to a file.
 func openDump(cmd *cobra.Command, name string) (io.ReadSeeker, func() error, error) {
 	if name != "-" {
 		f, err := os.Open(name)

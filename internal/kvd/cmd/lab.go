@@ -22,7 +22,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// labKV is the configuration of `weir lab kv`.
+// labKV has the flags of weir lab kv.
 type labKV struct {
 	program, durability, preset, batchDelay string
 	replicas                                int
@@ -66,7 +66,7 @@ with it.`,
 	return cmd
 }
 
-// config makes the flags agree.
+// config returns the configuration of the cluster.
 func (c *labKV) config() (lab.KVConfig, error) {
 	cfg := lab.KVConfig{Program: c.program, Replicas: c.replicas, Preset: c.preset, BatchDelay: c.batchDelay, LinkLatency: c.linkLatency}
 	switch c.durability {
@@ -96,7 +96,7 @@ func (c *labKV) config() (lab.KVConfig, error) {
 	return cfg, nil
 }
 
-// labReplica is what a user or script needs to know of one replica.
+// labReplica describes a replica to users and scripts.
 type labReplica struct {
 	ID    int    `json:"id"`       // of the replica, from 1
 	Redis string `json:"redis"`    // for Redis clients
@@ -106,18 +106,17 @@ type labReplica struct {
 	Data  string `json:"data_dir"` // data directory
 }
 
-// labKVReport is what `weir lab kv --json` prints, on one line, once all replicas
-// are ready.
+// labKVReport is the output of weir lab kv --json, one line, once all replicas are ready.
 type labKVReport struct {
-	Durability string       `json:"durability"`       // what an acknowledged write has survived: see weir kv serve --durability
+	Durability string       `json:"durability"`       // how durable an acknowledged write is: see weir kv serve --durability
 	Preset     string       `json:"preset"`           // consensus preset
 	BatchDelay string       `json:"batch_delay"`      // wait before each round, or none
 	Client     string       `json:"client,omitempty"` // a command that connects a Redis client
 	Replicas   []labReplica `json:"replicas"`         // each replica
 }
 
-// run starts the replicas, reports them, and stops them when ctx ends. After that,
-// release gives the signals back: a second Ctrl-C ends weir at once.
+// run starts the replicas, prints the report, and stops them when ctx ends. Then release
+// restores the default handling of signals: a second Ctrl-C ends weir at once.
 func (c *labKV) run(ctx context.Context, release func(), cfg lab.KVConfig, out io.Writer) (err error) {
 	kv, err := lab.StartKV(ctx, cfg)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newLabKVCommand stands in for a verb that starts throwaway servers.
+// newLabKVCommand returns a verb that fails.
 func newLabKVCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kv",

@@ -131,9 +131,9 @@ func newKVMemberList() *cobra.Command {
 	return cmd
 }
 
-// kvMemberID is what changes of members print.
+// kvMemberID is the output of changes of members.
 type kvMemberID struct {
-	ID uint64 `json:"id"` // of the member that was changed
+	ID uint64 `json:"id"` // of the changed member
 }
 
 // kvMember is a member in JSON.
@@ -141,8 +141,8 @@ type kvMember struct {
 	ID     uint64 `json:"id"`              // of the replica
 	Addr   string `json:"address"`         // for replicas and native clients
 	Redis  string `json:"redis,omitempty"` // address for Redis clients
-	Voter  bool   `json:"voter"`           // it counts for majorities
-	Leader bool   `json:"leader"`          // it leads now
+	Voter  bool   `json:"voter"`           // it counts toward majorities
+	Leader bool   `json:"leader"`          // it is the leader
 }
 
 func jsonMembers(s *replica.Status) []kvMember {
@@ -189,7 +189,7 @@ code is 3 if something is damaged.`,
 	return cmd
 }
 
-// kvVerified is what `weir kv verify --json` prints.
+// kvVerified is the output of weir kv verify --json.
 type kvVerified struct {
 	Summary wal.Summary   `json:"summary"` // of the whole directory
 	Files   []wal.Finding `json:"files"`   // each file

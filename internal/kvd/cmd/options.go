@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/replica"
 )
 
-// kvConfig is what the options add up to.
+// kvConfig is the configuration of weir kv serve.
 type kvConfig struct {
 	replica replica.Config
 
@@ -24,7 +24,7 @@ type kvConfig struct {
 	logFormat           string
 }
 
-// The groups of options, in the order of the help.
+// Groups of options, in the order of the help.
 const (
 	groupReplica  = "Replica"
 	groupProtocol = "Consistency and speed"
@@ -35,7 +35,7 @@ var kvGroups = []string{groupReplica, groupServing, groupProtocol, groupTrust, c
 
 const groupServing = "Clients"
 
-// kvOptions lists every option of `weir kv serve`.
+// kvOptions returns all options of weir kv serve.
 func kvOptions() []cli.Option[kvConfig] {
 	return append(append(kvReplicaOptions(), kvProtocolOptions()...), kvAccessOptions()...)
 }

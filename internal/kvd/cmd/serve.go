@@ -79,7 +79,7 @@ func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
 	}
 	p.announce(ln)
 	g, around := errgroup.WithContext(ctx)
-	// The admin server outlives the replica's context, so that a stop can be watched.
+	// The admin server outlives the replica's context, so that a shutdown can be observed.
 	watched, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer stop()

@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus/sim"
 )
 
-// simulation is what the flags of weir kv simulate ask for.
+// simulation has the flags of weir kv simulate.
 type simulation struct {
 	campaign sim.Campaign
 	seed     int64
@@ -26,8 +26,7 @@ type simulation struct {
 	json     cli.JSON[simulated]
 }
 
-// simulated is what `weir kv simulate --json` prints: a result with --seed, totals
-// without.
+// simulated is the output of weir kv simulate --json: a result with --seed, otherwise totals.
 type simulated struct {
 	*sim.Result
 	*sim.Totals
@@ -77,7 +76,7 @@ the command line that repeats it, and the exit code is 3. Profiles of faults:
 	cli.Takes(f, "profile", profileNames()...)
 	f.DurationVar(&s.idle, "session-idle", 0, "forget a session that has not written for this long, in virtual time (default drawn from the seed)")
 	f.IntVar(&s.campaign.Workers, "workers", runtime.GOMAXPROCS(0), "runs at once")
-	f.Lookup("workers").DefValue = "one per processor" // the help is the same on every machine
+	f.Lookup("workers").DefValue = "one per processor" // so that the help is the same on every machine
 	s.json.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
@@ -118,7 +117,7 @@ func (s *simulation) check() error {
 	return nil
 }
 
-// one plays a single seed.
+// one runs one seed.
 func (s *simulation) one(out io.Writer) error {
 	o := s.campaign.Options
 	o.Seed = uint64(s.seed)
@@ -145,7 +144,7 @@ func (s *simulation) one(out io.Writer) error {
 	return verdict([]sim.Result{r})
 }
 
-// many plays seed after seed.
+// many runs seed after seed.
 func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 	if s.duration > 0 {
 		var cancel context.CancelFunc
@@ -178,18 +177,18 @@ func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 	return verdict(t.Failures)
 }
 
-// verdict is the error of runs that broke a promise.
+// verdict returns an error if runs violated a guarantee.
 func verdict(failures []sim.Result) error {
 	for i := range failures {
 		r := &failures[i]
 		if len(r.Violations) > 0 {
-			return cli.Shortfall(fmt.Errorf("seed %d breaks a promise: %v; to see it: %s", r.Seed, r.Violations[0], r.Command()))
+			return cli.Shortfall(fmt.Errorf("seed %d violates a guarantee: %v; to repeat it: %s", r.Seed, r.Violations[0], r.Command()))
 		}
 	}
 	return nil
 }
 
-// lines gathers lines to print and the first error of printing.
+// lines prints lines and keeps the first error.
 type lines struct {
 	w   io.Writer
 	err error
@@ -241,7 +240,7 @@ func printStats(l *lines, s *sim.Stats) {
 	l.printf("faults         %s", strings.Join(faults, ", "))
 }
 
-// spaced turns SlowDisks into "slow disks".
+// spaced converts SlowDisks to "slow disks".
 func spaced(name string) string {
 	var b strings.Builder
 	for i, r := range name {

@@ -19,9 +19,8 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// inspect asks all replicas for their state, by rising id. One that hangs does
-// not keep the others from being shown: half of the time is for connecting, the
-// rest for the answers.
+// inspect asks all replicas for their state, by ascending id. A replica that hangs does not
+// hide the others: half of the time is for connecting, the rest for the answers.
 func inspect(ctx context.Context, c *kv.Client) ([]replica.Status, map[string]error, error) {
 	up, down := settledReplicas(ctx, c)
 	type answer struct {
@@ -53,12 +52,11 @@ func inspect(ctx context.Context, c *kv.Client) ([]replica.Status, map[string]er
 	return list, down, nil
 }
 
-// errNoConnection is why a replica is down that neither took nor refused a
-// connection.
+// errNoConnection is the error for a replica that neither accepted nor refused a connection.
 var errNoConnection = errors.New("no connection within --timeout")
 
-// settledReplicas waits until each endpoint is either connected or has failed, for
-// half of the time that is left at most.
+// settledReplicas waits until each endpoint is connected or has failed, for at most half of the
+// remaining time.
 func settledReplicas(ctx context.Context, c *kv.Client) (up map[uint64]string, down map[string]error) {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -125,7 +123,7 @@ answer or none leads.`,
 					return failed
 				}
 			}
-			if errors.Is(err, context.DeadlineExceeded) { // nobody answers
+			if errors.Is(err, context.DeadlineExceeded) { // no replica answers
 				err = cli.Shortfall(err)
 			}
 			return err
@@ -136,10 +134,10 @@ answer or none leads.`,
 	return cmd
 }
 
-// kvReplicas is what `weir kv status --json` prints.
+// kvReplicas is the output of weir kv status --json.
 type kvReplicas struct {
-	Replicas []kvReplica       `json:"replicas"` // those that answer
-	Down     map[string]string `json:"down"`     // the address of each that does not, and why
+	Replicas []kvReplica       `json:"replicas"` // those that answered
+	Down     map[string]string `json:"down"`     // by address: why a replica did not answer
 }
 
 // kvReplica is a replica in JSON.
@@ -147,20 +145,20 @@ type kvReplica struct {
 	ID         uint64 `json:"id"`            // of the replica
 	Role       string `json:"role"`          // such as leader, follower or learner
 	Ready      bool   `json:"ready"`         // it serves clients
-	Why        string `json:"why,omitempty"` // it is not ready
-	Leader     uint64 `json:"leader"`        // id of the leader that it follows; 0: none
-	Term       uint64 `json:"term"`          // the term that it is in
-	Revision   uint64 `json:"revision"`      // of the store: one more with each change
+	Why        string `json:"why,omitempty"` // why it is not ready
+	Leader     uint64 `json:"leader"`        // id of its leader; 0: none
+	Term       uint64 `json:"term"`          // its current term
+	Revision   uint64 `json:"revision"`      // of the store: incremented by each change
 	Applied    uint64 `json:"applied"`       // index of the last log entry that it has applied
 	Commit     uint64 `json:"commit"`        // index of the last log entry that it knows to be committed
 	Last       uint64 `json:"last"`          // index of the last entry of its log
-	Durable    uint64 `json:"durable"`       // index of the last entry that its disk has flushed
-	Snapshot   uint64 `json:"snapshot"`      // index at which its newest snapshot ends
+	Durable    uint64 `json:"durable"`       // index of the last entry on its disk
+	Snapshot   uint64 `json:"snapshot"`      // index of its newest snapshot
 	Keys       int    `json:"keys"`          // number of keys
 	Bytes      int64  `json:"bytes"`         // of keys and values
 	Sessions   int    `json:"sessions"`      // clients that the cluster remembers
 	Preset     string `json:"preset"`        // consensus preset
-	Durability string `json:"durability"`    // what it has done with a write that it acknowledges
+	Durability string `json:"durability"`    // how durable a write is that it acknowledges
 }
 
 func jsonReplica(s *replica.Status) kvReplica {
@@ -176,7 +174,7 @@ func jsonReplica(s *replica.Status) kvReplica {
 	return j
 }
 
-// roleOf is what a replica is at the moment, in words.
+// roleOf returns the current role of a replica.
 func roleOf(s *replica.Status) string {
 	switch {
 	case s.Leader == s.ID && s.Open:

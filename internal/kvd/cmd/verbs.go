@@ -1,5 +1,4 @@
-// Package kvcmd is the command line of weir kv, and of weir lab kv, which starts
-// clusters of it.
+// Package kvcmd has the verbs of weir kv, and weir lab kv, which starts clusters.
 package kvcmd
 
 import (
@@ -8,10 +7,10 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// Verbs returns the verbs of this part of weir.
+// Verbs returns the verbs of this package.
 func Verbs() []*cobra.Command {
 	return []*cobra.Command{
 		newKVCommand(),
-		cli.Below("lab", newLabKVCommand()), // beside the servers that the lab knows
+		cli.Below("lab", newLabKVCommand()), // beside the other servers of the lab
 	}
 }

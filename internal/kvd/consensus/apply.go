@@ -11,32 +11,32 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// state is what replicas agree on, besides the machine's. All of it changes only
-// when an entry is applied, except for the clock of keys, which goes on.
+// state is the replicated state beside that of the machine. It changes only when an entry is
+// applied, except for the clock of keys, which advances with time.
 type state struct {
 	*Core
 	machine  Machine
 	applied  uint64
-	revision uint64 // of the last operation
-	logTime  int64  // of the last entry: the clock by which keys expire
-	alive    int64  // time that the log has seen pass, without outages: the clock by which sessions expire
-	steady   steady // the clock by which keys expire, as this replica carries it on
+	revision uint64     // of the last operation
+	logTime  int64      // time of the last entry: the clock by which keys expire
+	alive    int64      // time that has passed in the log, without outages: the clock by which sessions expire
+	steady   storeClock // this replica's estimate of the clock by which keys expire
 	sessions *sessions
 	members  members
 	format   uint64   // of the log, of snapshots and commands
 	digests  *digests // of the last entries
-	idle     int64    // by what sessions expired at the last entry; not in snapshots, because each entry says it
+	idle     int64    // idle time after which sessions expired at the last entry; not in snapshots, because each entry has it
 
 	foot    wire.Footprint // scratch
 	decoded entry          // scratch
 }
 
-// longestGap is how much a single entry may age the sessions. A cluster that
-// was down for a day must not find all its sessions expired when the first
-// client comes back to ask what became of its last write.
+// longestGap limits how much one entry ages the sessions. When a cluster was down for a day,
+// its sessions must not all have expired when the first client comes back to ask for the
+// outcome of its last write.
 const longestGap = int64(time.Minute)
 
-// apply carries out a committed entry, in order, the same on every replica.
+// apply applies a committed entry.
 func (st *state) apply(e *pb.Entry) {
 	if e.GetIndex() <= st.applied {
 		return
@@ -65,12 +65,12 @@ func (st *state) apply(e *pb.Entry) {
 	st.digested()
 	st.trace(Event{Kind: EventApplied, View: e.GetTerm(), Index: st.applied})
 	if l := st.lead; l != nil && l.view.phase == recovering && l.done >= l.view.until {
-		l.view.opens()
+		l.view.openView()
 	}
 }
 
-// appliedEmpty handles an entry without operations: the first of a leader's
-// term, or what the engine put in the place of a change it did not take.
+// appliedEmpty applies an entry without operations: the first one of a leader's term, or one
+// that the engine put in place of a rejected change of members.
 func (st *state) appliedEmpty(term uint64) {
 	if st.lead == nil || term != st.engine.term {
 		return
@@ -78,7 +78,7 @@ func (st *state) appliedEmpty(term uint64) {
 	if st.lead.view.phase == elected {
 		st.lead.view.firstApplied()
 	} else if st.lead.changes.underWay {
-		st.lead.changes.over(true)
+		st.lead.changes.finish(true)
 	}
 }
 
@@ -87,14 +87,14 @@ func (st *state) applyRound(e *pb.Entry) {
 	if d.time > st.logTime {
 		st.alive += min(d.time-st.logTime, longestGap, d.idle/4)
 		st.logTime = d.time
-		st.timeFound(e.GetTerm(), d.time)
+		st.noteLogged(e.GetTerm(), d.time)
 	}
 	if st.mutated(SessionsByLocalClock) {
 		st.alive = st.now.Wall
 	}
 	now := st.clockOfKeys()
 	if due := st.machine.Due(); due != 0 && due <= now {
-		st.revision++ // so that a watch which has seen the last write can ask for what came after it
+		st.revision++ // so that a watch that has seen the last write can ask for what follows it
 	}
 	st.machine.Advance(st.revision, now)
 	l := st.lead
@@ -108,7 +108,7 @@ func (st *state) applyRound(e *pb.Entry) {
 	st.idle = d.idle
 	st.sessions.expire(st.alive-d.idle, func(id uint64) {
 		st.counters.Expired++
-		st.forgotten(id)
+		st.sessionRemoved(id)
 	})
 	if own {
 		l.committed(l.rounds[0])
@@ -116,16 +116,16 @@ func (st *state) applyRound(e *pb.Entry) {
 	}
 }
 
-// forgotten follows a session that is no longer in the table.
-func (st *state) forgotten(id uint64) {
-	st.weak.settled.expired(st.Core, id)
+// sessionRemoved removes what refers to a session that was removed.
+func (st *state) sessionRemoved(id uint64) {
+	st.weak.waiters.expired(st.Core, id)
 	if st.lead != nil {
 		st.lead.early.drop(id)
 	}
 	st.witness.pool.drop(func(r *record) bool { return r.id.session == id })
 }
 
-// execute carries out one operation exactly once.
+// execute executes an operation exactly once.
 func (st *state) execute(o *op, index uint64) (revision uint64, result []byte, stable uint64, executed bool) {
 	if o.session == 0 {
 		first := st.revision + 1
@@ -144,7 +144,7 @@ func (st *state) execute(o *op, index uint64) (revision uint64, result []byte, s
 	if o.flags&opEnd != 0 {
 		st.sessions.remove(s)
 		st.counters.Ended++
-		st.forgotten(s.id)
+		st.sessionRemoved(s.id)
 		return 0, nil, o.seq, true
 	}
 	st.revision++
@@ -159,11 +159,11 @@ func (st *state) execute(o *op, index uint64) (revision uint64, result []byte, s
 		st.witness.pool.remove(r) // S7
 	}
 	st.weak.intents.remove(id)
-	st.weak.settled.applied(st.Core, s)
+	st.weak.waiters.applied(st.Core, s)
 	return st.revision, result, s.next - 1, true
 }
 
-// applyChange puts a change of the members into force.
+// applyChange applies a change of members.
 func (st *state) applyChange(e *pb.Entry) {
 	cc := &pb.ConfChangeV2{}
 	if e.GetType() == pb.EntryConfChange {
@@ -174,7 +174,7 @@ func (st *state) applyChange(e *pb.Entry) {
 		st.fatal(fmt.Errorf("log entry %d: change of members: %w", e.GetIndex(), err))
 		return
 	}
-	if st.members.ends(cc) { // the engine would panic
+	if st.members.removesLastVoter(cc) { // the engine would panic
 		st.fatal(fmt.Errorf("log entry %d removes the last voter that this replica lists: it was first started with another list of members than those who made the cluster; replace this member (weir kv member replace)", e.GetIndex()))
 		return
 	}
@@ -185,8 +185,8 @@ func (st *state) applyChange(e *pb.Entry) {
 	}
 	st.members.relocate(st.cfg.Addresses)
 	st.forgetLeft()
-	// A commit index alone is not synced. That of a change is: when the members
-	// that it replaces are gone, nobody else may know that it is in force.
+	// A commit index alone is not flushed, but that of a change of members must be: when the
+	// replaced members are gone, nobody else may know that the change was committed.
 	index := e.GetIndex()
 	st.out.whenDurable(func() {
 		st.members.known = max(st.members.known, index)
@@ -197,12 +197,12 @@ func (st *state) applyChange(e *pb.Entry) {
 	st.engine.log.since = e.GetIndex()
 	if st.lead != nil {
 		st.lead.onlyMembers()
-		st.lead.changes.over(false)
+		st.lead.changes.finish(false)
 	}
 	st.out.send(Clients, st.witness.viewMessage())
 }
 
-// installed replaces this replica's whole state by a leader's snapshot.
+// installed replaces the whole state by a leader's snapshot.
 func (st *state) installed(s *pb.Snapshot) {
 	in := st.engine.incoming
 	if in == nil {
@@ -222,20 +222,19 @@ func (st *state) installed(s *pb.Snapshot) {
 	st.engine.log.saved = snapshotMark{in.index, term, st.members.conf}
 	st.snapshots.since = 0
 	st.out.record(RecordReset, term, in.index, nil)
-	st.witness.pool.drop(func(r *record) bool { return st.over(r.id) })
-	st.weak.intents.drop(func(i *intent) bool { return st.over(i.id) })
-	st.weak.settled.all(st.Core)
+	st.witness.pool.drop(func(r *record) bool { return st.decided(r.id) })
+	st.weak.intents.drop(func(i *intent) bool { return st.decided(i.id) })
+	st.weak.waiters.all(st.Core)
 	st.counters.Installed++
 }
 
-// seen reports that a write was executed.
+// seen reports whether a write was executed.
 func (st *state) seen(id opID) bool {
 	s := st.sessions.get(id.session)
 	return s != nil && id.seq < s.next
 }
 
-// over reports that a write was executed, or never will be, because its session was
-// granted before and is not known any more.
-func (st *state) over(id opID) bool {
+// decided reports whether a write was executed or never will be, because its session has expired.
+func (st *state) decided(id opID) bool {
 	return st.seen(id) || st.sessions.get(id.session) == nil && id.session <= st.revision
 }

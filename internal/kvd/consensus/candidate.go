@@ -9,25 +9,24 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// candidate is a learner that shall vote. A cluster waits for its voters, so it
-// must show that it runs and has caught up: it answers a stamp that was sent after
-// it was asked for, and holds on its disk what was committed then. Counting by how
-// many entries it is behind would not do: one entry may be a round of thousands of
-// writes, and of a replica that never ran nothing is known.
+// candidate is a learner that was asked to become a voter. A cluster waits for its voters, so
+// the learner must first show that it runs and has caught up: it must answer a stamp that was
+// sent after the request, and have on its disk what was committed at that time. The number of
+// entries that it lacks would be no measure: one entry may hold thousands of writes, and
+// nothing is known of a replica that never ran.
 type candidate struct {
 	from    Addr
 	request uint64
 	change  Change
-	asked   int64  // Clock.Mono of this leader
-	commit  uint64 // what was committed then
-	ticks   int    // that it may still take
+	asked   int64  // when the request came, in the leader's Clock.Mono
+	commit  uint64 // the commit index at that time
+	ticks   int    // that are left
 }
 
-// examinations is how long, in election timeouts, a learner may take to show that
-// it has caught up.
+// examinations is how long, in election timeouts, a learner has to show that it has caught up.
 const examinations = 3
 
-// examine begins to look whether the learner of a change has caught up.
+// examine starts to check whether the learner of a change has caught up.
 func (ch *changes) examine(from Addr, m *wire.Message, g Change) {
 	c := ch.c
 	if d := ch.candidate; d != nil && d.change != g {
@@ -41,7 +40,7 @@ func (ch *changes) examine(from Addr, m *wire.Message, g Change) {
 	ch.lease.stamp()
 }
 
-// admit lets the learner vote.
+// admit makes the learner a voter.
 func (ch *changes) admit() {
 	d := ch.candidate
 	ch.candidate = nil
@@ -56,17 +55,17 @@ func (ch *changes) admit() {
 	ch.propose(d.from, d.request, d.change)
 }
 
-// rejects refuses the learner that shall vote, if it is this one.
-func (ch *changes) rejects(id uint64, why string) {
+// reject refuses to promote replica id, if it is the candidate.
+func (ch *changes) reject(id uint64, why string) {
 	if d := ch.candidate; d != nil && d.change.Member.ID == id {
 		ch.candidate = nil
 		ch.c.refuse(d.from, &wire.Message{Request: d.request}, wire.CodeInvalid, fmt.Sprintf("replica %d: %s", id, why))
 	}
 }
 
-// look is called in each tick: it admits a candidate that has shown what it must,
-// and refuses one that takes too long.
-func (d *candidate) look(l *leadership) {
+// check runs in each tick. It admits a candidate that has caught up and refuses one that takes
+// too long.
+func (d *candidate) check(l *leadership) {
 	id := d.change.Member.ID
 	holds, followed := uint64(0), false
 	l.c.engine.node.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
@@ -86,7 +85,7 @@ func (d *candidate) look(l *leadership) {
 	l.changes.candidate = nil
 	why := fmt.Sprintf("replica %d has the log up to entry %d of %d; try again when it has caught up", id, holds, d.commit)
 	if !answers {
-		why = fmt.Sprintf("replica %d does not answer: it must run, and be reached, before it may vote (weir kv serve --id %d --join); try again then", id, id)
+		why = fmt.Sprintf("replica %d does not answer: it must run and be reachable before it may vote (weir kv serve --id %d --join); try again then", id, id)
 	}
 	l.c.refuse(d.from, &wire.Message{Request: d.request}, wire.CodeInvalid, why)
 }

@@ -9,17 +9,18 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// changes are those of the members, as the leader makes them.
+// changes makes changes of members, at the leader.
 type changes struct {
 	*leadership
-	underWay  bool // the fast path is closed
-	ask       *asked
+	underWay  bool // the fast path is closed meanwhile
+	ask       *memberRequest
 	candidate *candidate
-	known     map[uint64]uint64 // per replica: the last change that it has applied and on disk
+	known     map[uint64]uint64 // by replica: index of the last change that it has applied and has on disk
 }
 
-// configure starts a change of the members. One that is in force, or under way, is
-// answered when it is known to last: anyone who asks again has not got the answer.
+// configure starts a change of members. If the same change is in force or in progress, the
+// request is a repetition by a client that has not received the answer, and is answered once
+// the change is durable.
 func (ch *changes) configure(from Addr, m *wire.Message) {
 	c := ch.c
 	g, err := wire.ParseMemberChange(m.Data)
@@ -28,7 +29,7 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 		return
 	}
 	force := g.Force
-	g.Force = false // the log says what changes, not how it was asked for
+	g.Force = false // the log records the change, not how it was requested
 	if ch.underWay || ch.ask != nil || c.state.members.joint() {
 		if a := ch.ask; a != nil && a.change == g {
 			a.from, a.request = from, m.Request
@@ -37,12 +38,12 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 		c.refuse(from, m, wire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
-	if c.state.members.done(g) && c.state.members.index == 0 { // nothing has changed since the beginning, which all know
+	if c.state.members.done(g) && c.state.members.index == 0 { // no change yet: all know the first members
 		c.out.send(from, wire.Message{Kind: wire.ReadDone, View: c.witness.view, Request: m.Request, Index: c.state.applied})
 		return
 	}
 	if c.state.members.done(g) {
-		ch.ask = &asked{from: from, request: m.Request, change: g, index: c.state.members.index}
+		ch.ask = &memberRequest{from: from, request: m.Request, change: g, index: c.state.members.index}
 		ch.lease.stamp()
 		ch.answer()
 		return
@@ -51,7 +52,7 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 		c.refuse(from, m, wire.CodeInvalid, err.Error())
 		return
 	}
-	if !force && !ch.leaves(from, m, g) {
+	if !force && !ch.checkLeave(from, m, g) {
 		return
 	}
 	switch g.Kind {
@@ -64,9 +65,9 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 	}
 }
 
-// leaves reports that a voter may leave: the leader reaches a majority of those that
-// stay. Otherwise it refuses the change, which would end the quorum.
-func (ch *changes) leaves(from Addr, m *wire.Message, g Change) bool {
+// checkLeave reports whether a voter may leave: the leader must reach a majority of the voters that
+// stay. Otherwise it refuses the change, because the cluster would lose its quorum.
+func (ch *changes) checkLeave(from Addr, m *wire.Message, g Change) bool {
 	c := ch.c
 	who := g.Member.ID
 	if g.Kind == Replace {
@@ -80,7 +81,7 @@ func (ch *changes) leaves(from Addr, m *wire.Message, g Change) bool {
 		stay = append(stay, g.Member.ID)
 	}
 	var silent []string
-	since := c.now.Mono - c.standing.electionNanos()
+	since := c.now.Mono - c.election.electionNanos()
 	for _, id := range stay {
 		if echo, ok := ch.lease.echoes[id]; id != c.cfg.ID && (!ok || echo < since) {
 			silent = append(silent, strconv.FormatUint(id, 10))
@@ -99,7 +100,7 @@ func (ch *changes) leaves(from Addr, m *wire.Message, g Change) bool {
 	return false
 }
 
-// transfer asks a voter to lead.
+// transfer asks a voter to take over leadership.
 func (ch *changes) transfer(from Addr, m *wire.Message, to uint64) {
 	c := ch.c
 	if ch.lease.lives[to] == 0 && to != c.cfg.ID {
@@ -110,7 +111,7 @@ func (ch *changes) transfer(from Addr, m *wire.Message, to uint64) {
 	c.out.send(from, wire.Message{Kind: wire.ReadDone, View: c.witness.view, Request: m.Request, Index: c.state.applied})
 }
 
-// propose proposes a change that makes sense.
+// propose proposes a valid change.
 func (ch *changes) propose(from Addr, request uint64, g Change) {
 	c := ch.c
 	if err := c.engine.node.ProposeConfChange(confChange(g)); err != nil {
@@ -119,15 +120,15 @@ func (ch *changes) propose(from Addr, request uint64, g Change) {
 	}
 	c.trace(Event{Kind: EventChanging, View: c.engine.term, Seq: uint64(g.Kind)})
 	ch.underWay = true // before any later operation gets a speculative answer
-	ch.ask = &asked{from: from, request: request, change: g}
+	ch.ask = &memberRequest{from: from, request: request, change: g}
 }
 
-// over is called when a change, or an empty entry in its place, was
-// applied.
-func (ch *changes) over(refused bool) {
+// finish ends the change in progress, when it was applied or the engine has replaced it by an
+// empty entry.
+func (ch *changes) finish(refused bool) {
 	c := ch.c
 	if c.state.members.joint() {
-		return // the engine leaves it by itself
+		return // the engine leaves the joint configuration by itself
 	}
 	ch.underWay = false
 	if ch.ask == nil {
@@ -143,16 +144,16 @@ func (ch *changes) over(refused bool) {
 	ch.answer()
 }
 
-// knows notes the last change of members that a replica has applied and on disk.
-func (ch *changes) knows(from, index uint64) {
+// noteKnown notes the index of the last change of members that a replica has applied and has on
+// disk.
+func (ch *changes) noteKnown(from, index uint64) {
 	ch.known[from] = index
 	ch.answer()
 }
 
-// answer says that a change is in force when a majority would know that after
-// a restart. Anyone who asked may then destroy a replica that has left: its vote, by
-// the configuration before, is never needed again. A leader that has left itself
-// does not wait: it is about to be stopped.
+// answer confirms a change once a majority would know of it after a restart. The operator may
+// then destroy a replica that was removed: its vote in the previous configuration is never
+// needed again. A leader that has removed itself does not wait, since it is about to stop.
 func (ch *changes) answer() {
 	c, a := ch.c, ch.ask
 	if a == nil || a.index == 0 {

@@ -7,62 +7,61 @@ import (
 	"github.com/weirdb/weir/batch"
 )
 
-// Config is what a replica is told once. All durations are nanoseconds of
-// Clock.Mono unless their type says otherwise.
+// Config configures a replica. All durations are nanoseconds of Clock.Mono unless their type
+// says otherwise.
 type Config struct {
 	ID      uint64   // of this replica, 1 or more, never reused
-	Members []Member // the first members, the same on all of them; empty: this replica joins a cluster that exists
-	// Addresses are where its operator says that members are. They count more than those
-	// with which members were added, and than what this replica has recorded.
+	Members []Member // the first members, the same on all replicas; empty: this replica joins an existing cluster
+	// Addresses are the addresses of members that the operator has configured. They take
+	// precedence over the addresses with which members were added, and over those that this
+	// replica has recorded.
 	Addresses []Member
 	Switches
 
-	// Knows is the newest format that this replica shall know. Default: Format.
+	// Knows is the newest format that this replica supports. Default: Format.
 	Knows uint64
 
-	// Seed makes replicas time out at different moments. Any value will do.
+	// Seed makes replicas time out at different times. Any value will do.
 	Seed uint64
 
 	// TickNanos is how often Tick is called. Default: 10 ms.
 	TickNanos int64
-	// ElectionTicks is how long a replica that hears nothing from a leader
-	// waits before it stands for election: between this and twice this many
-	// ticks. Default: 30.
+	// ElectionTicks is how long a replica that hears nothing from a leader waits before it
+	// starts an election: between this and twice this many ticks. Default: 30.
 	ElectionTicks int
-	// HeartbeatTicks is how often a leader makes itself heard. Default: 5.
+	// HeartbeatTicks is the interval between heartbeats of a leader. Default: 5.
 	HeartbeatTicks int
-	// IndexReads makes every strong read ask a majority whether this is still
-	// the leader, instead of relying on a lease.
+	// IndexReads makes the leader confirm its leadership with a majority for every strong read,
+	// instead of relying on a lease.
 	IndexReads bool
-	// MaxDrift is by how much, as a fraction, clocks of two replicas may
-	// differ in rate. Default: 0.1.
+	// MaxDrift is the largest difference between the clock rates of two replicas, as a
+	// fraction. Default: 0.1.
 	MaxDrift float64
 
-	// SnapshotBytes of log since the last snapshot call for a new one.
-	// Default: 64 MiB.
+	// SnapshotBytes is how much log since the last snapshot triggers a new one. Default: 64
+	// MiB.
 	SnapshotBytes int64
-	// KeepBytes of log stay in memory for slow replicas after a snapshot.
-	// Default: 16 MiB.
+	// KeepBytes of log stay in memory for slow replicas after a snapshot. Default: 16 MiB.
 	KeepBytes int64
-	// ShipBytes of log stay in memory while a replica receives and installs a
-	// snapshot, so that it can go on from there. Default: 8 times SnapshotBytes.
+	// ShipBytes of log stay in memory while a replica receives and installs a snapshot, so that
+	// it can continue from there. Default: 8 times SnapshotBytes.
 	ShipBytes int64
 
-	// SessionIdle is after how long without a write a session is forgotten; the
-	// leader's counts, and goes through the log. Default: 1 h.
+	// SessionIdle is the time without a write after which a session expires. The leader's value
+	// is used: it is part of each entry. Default: 1 h.
 	SessionIdle time.Duration
 
-	// Batch says when a round of operations goes. The zero value is adaptive.
+	// Batch configures how operations are grouped into rounds. The zero value is adaptive.
 	Batch batch.Config
 
-	// Trace, if set, is told what matters for safety, as it happens.
+	// Trace, if set, is called for each event that matters for safety.
 	Trace func(Event)
 
-	// Mutations switches deliberate bugs on, which the simulator must catch.
+	// Mutations enables deliberate bugs, which the simulator must find.
 	Mutations Mutations
 }
 
-// Presets by name: the matrix of docs/kv.md.
+// presets are the protocols that users choose by name, as documented in docs/kv.md.
 var presets = map[string]Switches{
 	"raft":    {},
 	"raft-ht": {WeakWrites: Leader, WeakReads: Nearest},
@@ -71,10 +70,10 @@ var presets = map[string]Switches{
 	"curp-ho": {Fast: true, WeakWrites: Nearest, WeakReads: Nearest},
 }
 
-// PresetNames lists the presets, the plainest first.
+// PresetNames returns the names of the presets, the simplest first.
 func PresetNames() []string { return []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"} }
 
-// Preset returns the switches that the name stands for.
+// Preset returns the switches of the preset with this name.
 func Preset(name string) (Switches, error) {
 	s, ok := presets[name]
 	if !ok {
@@ -83,7 +82,7 @@ func Preset(name string) (Switches, error) {
 	return s, nil
 }
 
-// Encode packs the switches into a byte, as wire.NewView carries them.
+// Encode packs the switches into a byte, as in wire.NewView.
 func (s Switches) Encode() uint8 {
 	b := uint8(s.WeakWrites)<<1 | uint8(s.WeakReads)<<3
 	if s.Fast {
@@ -95,26 +94,25 @@ func (s Switches) Encode() uint8 {
 const (
 	maxRoundOps   = 4096
 	maxRoundBytes = 1 << 20
-	maxHeld       = 1024     // operations of one session that wait for a gap to fill,
-	maxHeldBytes  = 32 << 20 // and their bytes, which the last of them may exceed
+	maxHeld       = 1024     // early writes of one session that wait for a missing one,
+	maxHeldBytes  = 32 << 20 // and their size; the last one may exceed it
 	maxWaiting    = 64 << 10
-	// Bytes of writes that wait for a round, of requests for the view, or of writes of all
-	// sessions that wait for an earlier one, at a leader; the last of them may exceed it.
+	// Limit of the bytes of writes that wait for a round, of requests that wait for the view,
+	// and of early writes of all sessions, at a leader. The last one may exceed it.
 	maxWaitingBytes = 256 << 20
-	// Answers that are kept for one session, in bytes. From mostOwed on, its leader
-	// takes in no writes that a client has not acknowledged answers for; what was
-	// under way then adds to them, up to mostKept, the same on all replicas.
+	// Bytes of answers that are kept for one session. From mostOwed on, the leader accepts no
+	// new writes until the client acknowledges answers. Writes that were in flight may add up
+	// to mostKept, which is the same on all replicas.
 	mostOwed = 8 << 20
 	mostKept = 64 << 20
 
-	// mostSpoken is how many bytes of answers to queries one Take holds, before the last
-	// of them: what a replica says to the others must not wait behind all of them. Where
-	// some wait, those who had a large answer lately wait longer than the others, who
-	// have four times as much.
-	mostSpoken  = 16 << 20
-	largeAnswer = 64 << 10
+	// maxAnswerBytes limits the answers to queries in one Take, not counting the last one, so
+	// that messages to other replicas need not wait behind all of them. When some have to wait,
+	// clients with a recent large answer wait first: the others have four times as much room.
+	maxAnswerBytes = 16 << 20
+	largeAnswer    = 64 << 10
 
-	maxUnanswered = 64 << 10 // writes of one session whose answers are kept because it has not said that it has them
+	maxUnanswered = 64 << 10 // writes of one session whose answers are kept because the client has not acknowledged them
 )
 
 func (c *Config) fill() error {
@@ -138,8 +136,8 @@ func (c *Config) fill() error {
 	defaultTo(&c.Batch.Capacity, maxWaiting)
 	c.Batch.NoHold = true
 	if c.Batch.Window == 0 {
-		// A lane is this replica's disk, which flushes once at a time: what a
-		// second round would carry does better in the next one.
+		// There is one lane, the disk of this replica, which does one flush at a time: a second
+		// round would be better off in the next flush.
 		defaultTo(&c.Batch.Lanes, 1)
 	}
 	if err := c.Batch.Validate(); err != nil {

@@ -11,28 +11,28 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Core is one replica. Its methods are called by one goroutine at a time. After
-// each event, or each handful of them, Take hands out what they caused. Its parts
-// embed it, so that each reaches the others by their names.
+// Core is one replica. Its methods must be called by one goroutine at a time. After one or
+// several events, Take returns their effects. The parts embed Core, so that they can reach each
+// other.
 type Core struct {
 	cfg      Config
 	now      Clock
-	ticks    uint64 // that have passed
+	ticks    uint64 // since the start
 	counters Counters
 
 	engine    engine      // Raft and its log
 	state     state       // what replicas agree on
-	witness   witness     // votes on operations before they have an order
-	weak      weakOps     // weak writes and reads of this replica's clients
+	witness   witness     // votes on operations that are not ordered yet
+	weak      weakOps     // weak writes and reads of clients of this replica
 	out       output      // records and messages for the next Take
-	snapshots snapshots   // saved, installed, restored from
-	standing  standing    // timers of elections, votes and promises
+	snapshots snapshots   // saving, installing and restoring
+	election  election    // timers of elections, votes and promises
 	lead      *leadership // nil unless this replica leads
-	told      told        // the newest answer to a leader
+	lastAck   ackSent     // the newest answer to the leader's entries
 }
 
-// New starts a replica from what its disk holds. The machine is empty, or is
-// restored from r.Snapshot.
+// New starts a replica from the contents of its disk. The machine must be empty; it is restored
+// from r.Snapshot.
 func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -62,14 +62,14 @@ func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 		CheckQuorum:               true,
 		PreVote:                   true,
 		DisableProposalForwarding: true,
-		Logger:                    quiet{},
+		Logger:                    discardLogger{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("replica %d: %w", cfg.ID, err)
 	}
 	c.engine.node = node
 	c.engine.observe()
-	c.standing.start()
+	c.election.start()
 	return c, nil
 }
 
@@ -77,26 +77,25 @@ func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 func assemble(cfg Config, m Machine) *Core {
 	c := &Core{cfg: cfg}
 	c.state = state{Core: c, machine: m, sessions: newSessions(), format: 1, idle: int64(cfg.SessionIdle)}
-	c.engine.Core, c.snapshots.Core, c.standing.Core = c, c, c
+	c.engine.Core, c.snapshots.Core, c.election.Core = c, c, c
 	c.witness = witness{Core: c, pool: newPool()}
-	c.weak = weakOps{Core: c, intents: newIntents(), settled: settled{}}
-	c.out = output{Core: c, large: map[asker]bool{}}
+	c.weak = weakOps{Core: c, intents: newIntents(), waiters: commitWaiters{}}
+	c.out = output{Core: c, large: map[querier]bool{}}
 	return c
 }
 
-// The log of a new cluster begins after this position, with the first members
-// in force.
+// The log of a new cluster starts after this position, with the first members in force.
 const bootIndex, bootTerm = 1, 1
 
-// Tick tells the time. Call it every Config.TickNanos.
+// Tick advances the timers. Call it every Config.TickNanos.
 func (c *Core) Tick(now Clock) {
 	c.now = now
 	c.ticks++
 	if c.engine.role == raft.StateLeader {
 		c.engine.node.Tick() // heartbeats, and whether a majority still answers
 	} else {
-		c.engine.node.TickQuiesced() // only ages the engine's view of its leader: when to stand is decided here, from the seed
-		c.standing.tick()
+		c.engine.node.TickQuiesced() // only ages the engine's view of the leader: election decides when to start an election, from the seed
+		c.election.tick()
 	}
 	c.engine.observe()
 	if c.lead != nil {
@@ -107,7 +106,7 @@ func (c *Core) Tick(now Clock) {
 	c.weak.tickReads()
 }
 
-// Deliver hands in a message. Its byte slices belong to the core from now on.
+// Deliver passes a message to the core, which owns the message's byte slices from now on.
 func (c *Core) Deliver(now Clock, from Addr, m *wire.Message) {
 	c.now = now
 	switch m.Kind {
@@ -126,7 +125,7 @@ func (c *Core) Deliver(now Clock, from Addr, m *wire.Message) {
 	case wire.WeakRead:
 		c.weak.read(from, m)
 	case wire.Stable:
-		c.weak.settle(from, m)
+		c.weak.awaitCommit(from, m)
 	case wire.Record:
 		c.witness.vote(from, m)
 	case wire.PoolCollect:
@@ -138,7 +137,7 @@ func (c *Core) Deliver(now Clock, from Addr, m *wire.Message) {
 	case wire.NewView:
 		c.witness.newView(m)
 	case wire.Lease:
-		c.standing.lease(from, m)
+		c.election.lease(from, m)
 	case wire.Refused:
 		if m.Code == wire.CodeDiverged {
 			c.diverged(from, m)
@@ -148,7 +147,7 @@ func (c *Core) Deliver(now Clock, from Addr, m *wire.Message) {
 	}
 }
 
-// Persisted says that the records of ticket, and of all before it, are durable.
+// Persisted reports that the records of ticket, and of all tickets before it, are durable.
 func (c *Core) Persisted(now Clock, ticket uint64) {
 	c.now = now
 	c.out.flushed = max(c.out.flushed, ticket)
@@ -164,16 +163,16 @@ func (c *Core) Persisted(now Clock, ticket uint64) {
 	c.engine.observe()
 }
 
-// Take cuts a round if one may go, lets the engine run, and hands out all
-// effects since the last Take. The caller owns them.
+// Take starts a round if one is due, runs the engine, and returns all effects since the last
+// Take. The caller owns them.
 func (c *Core) Take(now Clock) Effects {
 	c.now = now
 	if c.lead != nil {
-		c.lead.cut()
+		c.lead.startRounds()
 	}
 	for c.engine.drain() {
 		if c.lead != nil {
-			c.lead.cut() // what was applied may have freed a lane
+			c.lead.startRounds() // what was applied may have freed a lane
 		}
 	}
 	if c.lead != nil {
@@ -184,8 +183,8 @@ func (c *Core) Take(now Clock) Effects {
 	}
 	c.snapshots.maybeSave()
 	if len(c.out.waiting) > 0 && c.out.waiting[len(c.out.waiting)-1].ticket > c.out.ticket && len(c.out.effects.Records) == 0 {
-		// Something waits for the disk and nothing new goes there: an empty
-		// set of records keeps its place behind those in flight.
+		// Something waits for the disk but there are no new records: an empty set of records
+		// takes its place behind those in flight.
 		c.out.effects.Records = []Record{}
 		c.out.sync = true
 	}
@@ -198,7 +197,7 @@ func (c *Core) Take(now Clock) Effects {
 	if c.lead != nil {
 		e.Wake = c.lead.wake()
 	}
-	c.out.effects, c.out.sync, c.out.spoken = Effects{}, false, 0
+	c.out.effects, c.out.sync, c.out.answerBytes = Effects{}, false, 0
 	if len(c.weak.reads) == 0 && (c.lead == nil || len(c.lead.reads) == 0) {
 		clear(c.out.large)
 	}
@@ -221,9 +220,9 @@ func (c *Core) refuse(to Addr, m *wire.Message, code uint8, why string) {
 	c.out.send(to, no)
 }
 
-// unknown answers a request of a session that is not in the table. Ids are
-// revisions: what was granted up to here and is not here has expired (S8), what
-// was granted later this replica does not know yet. Then it no longer leads.
+// unknown answers a request of a session that is not in the table. Session ids are revisions:
+// an id up to the current revision was granted and has expired (S8). This replica does not know
+// later ids yet, which means that it no longer leads.
 func (c *Core) unknown(from Addr, m *wire.Message) {
 	if m.Session <= c.state.revision {
 		c.refuse(from, m, wire.CodeExpired, "the session is unknown: it expired")
@@ -232,10 +231,10 @@ func (c *Core) unknown(from Addr, m *wire.Message) {
 	}
 }
 
-// redirect tells a client where the leader is, as far as this replica knows.
+// redirect tells a client which replica leads, as far as this replica knows.
 func (c *Core) redirect(to Addr, m *wire.Message) {
 	if m.Flags&wire.FlagForward != 0 {
-		return // the replica that passes it on hears of the leader by itself
+		return // the replica that forwards the request learns of the leader by itself
 	}
 	leader := c.engine.leader
 	if leader == c.cfg.ID {
@@ -244,8 +243,8 @@ func (c *Core) redirect(to Addr, m *wire.Message) {
 	c.out.send(to, wire.Message{Kind: wire.Redirect, View: c.witness.view, Session: m.Session, Seq: m.Seq, Request: m.Request, Leader: leader})
 }
 
-// atLeader calls do if this replica leads; a leader that is not open yet keeps
-// the request until it is (S6).
+// atLeader calls do if this replica leads. A leader whose view is not open yet keeps the
+// request until it is (S6).
 func (c *Core) atLeader(from Addr, m *wire.Message, do func(*leadership, Addr, *wire.Message)) {
 	switch {
 	case c.lead == nil:
@@ -253,27 +252,27 @@ func (c *Core) atLeader(from Addr, m *wire.Message, do func(*leadership, Addr, *
 	case c.lead.doubt != "" && m.Kind != wire.Configure && m.Flags&wire.FlagForward == 0:
 		c.refuse(from, m, wire.CodeDoubt, c.lead.doubt)
 	case !c.lead.open && !c.mutated(ServeBeforeOpen) && !(c.mutated(ReadBeforeOpen) && m.Kind == wire.Read):
-		c.lead.later(from, m, do)
+		c.lead.delay(from, m, do)
 	default:
 		do(c.lead, from, m)
 	}
 }
 
-// Revision is the number of operations that this replica has applied.
+// Revision returns the number of operations that this replica has applied.
 func (c *Core) Revision() uint64 { return c.state.revision }
 
-// Untried reports that this replica has promised nothing to anybody and has taken nothing
-// from anybody: another one in its place would be as good.
-func (c *Core) Untried() bool {
+// Fresh reports whether this replica has neither promised anything to another replica nor
+// accepted anything from one, so that a new replica could take its place.
+func (c *Core) Fresh() bool {
 	hard := c.engine.log.hard
 	return c.engine.log.lastIndex() <= bootIndex && hard.GetTerm() <= bootTerm && hard.GetVote() == 0 &&
-		c.witness.view == 0 && len(c.witness.pool.records) == 0 && len(c.weak.intents.list) == 0 && c.standing.longest == 0 && c.state.applied <= bootIndex
+		c.witness.view == 0 && len(c.witness.pool.records) == 0 && len(c.weak.intents.list) == 0 && c.election.longest == 0 && c.state.applied <= bootIndex
 }
 
-// Founders are those who made the cluster, by rising id, as long as the members have not
-// changed since: as of the log, too, which may not be applied yet. Otherwise, and of a
-// replica that waits to be added, it is empty.
-func (c *Core) Founders() (ids []uint64) {
+// FirstMembers returns the ids of the replicas that founded the cluster, in ascending order. It
+// returns none if the members have changed since, even by an entry of the log that is not
+// applied yet, or if this replica waits to be added.
+func (c *Core) FirstMembers() (ids []uint64) {
 	m := &c.state.members
 	changes := func(e *pb.Entry) bool { return e.GetType() == pb.EntryConfChangeV2 }
 	if m.index > 0 || slices.ContainsFunc(c.engine.log.entries, changes) {
@@ -285,32 +284,32 @@ func (c *Core) Founders() (ids []uint64) {
 	return ids
 }
 
-// Alone reports that no other replica is a member, or was.
-func (c *Core) Alone() bool {
-	f := c.Founders()
+// SoleMember reports whether no other replica is or was a member.
+func (c *Core) SoleMember() bool {
+	f := c.FirstMembers()
 	return len(f) == 1 && f[0] == c.cfg.ID
 }
 
-// Members lists the members in force, by rising id.
+// Members returns the members in force, by ascending id.
 func (c *Core) Members() []Member { return append([]Member(nil), c.state.members.list...) }
 
-// never is a moment that does not come.
+// never is a time that does not come.
 const never = math.MaxInt64
 
-// quiet drops the engine's log lines: what matters is counted and traced here.
-type quiet struct{}
+// discardLogger drops the engine's log messages: the core counts and traces what matters.
+type discardLogger struct{}
 
-func (quiet) Debug(...any)            {}
-func (quiet) Debugf(string, ...any)   {}
-func (quiet) Error(...any)            {}
-func (quiet) Errorf(string, ...any)   {}
-func (quiet) Info(...any)             {}
-func (quiet) Infof(string, ...any)    {}
-func (quiet) Warning(...any)          {}
-func (quiet) Warningf(string, ...any) {}
-func (quiet) Fatal(v ...any)          { panic(fmt.Sprint(v...)) }
-func (quiet) Fatalf(f string, v ...any) {
+func (discardLogger) Debug(...any)            {}
+func (discardLogger) Debugf(string, ...any)   {}
+func (discardLogger) Error(...any)            {}
+func (discardLogger) Errorf(string, ...any)   {}
+func (discardLogger) Info(...any)             {}
+func (discardLogger) Infof(string, ...any)    {}
+func (discardLogger) Warning(...any)          {}
+func (discardLogger) Warningf(string, ...any) {}
+func (discardLogger) Fatal(v ...any)          { panic(fmt.Sprint(v...)) }
+func (discardLogger) Fatalf(f string, v ...any) {
 	panic(fmt.Sprintf(f, v...))
 }
-func (quiet) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
-func (quiet) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+func (discardLogger) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discardLogger) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }

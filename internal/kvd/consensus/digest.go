@@ -6,20 +6,20 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Replicas that apply the same entries hold the same state, unless a mistake, a
-// broken memory or two versions that disagree make them differ; and then each
-// answers something else. So with each answer to a stamp a replica tells the digest
-// of its state at the entry that it has applied last, and the leader compares it with
-// its own at that entry. Who differs from a majority stops. Where no majority says who
-// is right, because the others do not answer, the leader serves nobody until one does.
+// Replicas that have applied the same entries must have the same state. A bug, bad memory or
+// two versions that disagree can make them differ, and then they give different answers. So
+// each answer to a stamp has the digest of the replica's state at the last entry that it has
+// applied, and the leader compares it with its own digest at that entry. A replica that differs
+// from a majority stops. While there is no majority for either state, because other replicas do
+// not answer, the leader serves nobody.
 
-// digests is the state at the last entries that were applied.
+// digests are the digests of the state after each of the last applied entries.
 type digests [digestsKept]struct{ index, digest, members uint64 }
 
-// digestsKept is by how many entries a replica may lag behind to be compared.
+// digestsKept is how many entries a replica may lag behind and still be compared.
 const digestsKept = 4096
 
-// digested remembers the state after the entry that was just applied.
+// digested records the digest of the state after the entry that was just applied.
 func (st *state) digested() {
 	if st.digests == nil {
 		st.digests = new(digests)
@@ -28,7 +28,7 @@ func (st *state) digested() {
 	d.index, d.digest, d.members = st.applied, st.digest(), st.members.digest()
 }
 
-// digest is that of the whole replicated state but for the sessions.
+// digest returns the digest of the whole replicated state without the sessions.
 func (st *state) digest() uint64 {
 	d := st.machine.Digest()
 	if d == 0 {
@@ -37,15 +37,15 @@ func (st *state) digest() uint64 {
 	return max(mix(mix(mix(d)+st.revision)+uint64(st.logTime))+st.format, 1)
 }
 
-// verdict is how a replica's state compared with the leader's.
+// verdict is the result of comparing a replica's state with the leader's.
 type verdict struct {
 	index uint64
 	same  bool
-	what  string // that was compared
+	what  string // what was compared
 }
 
-// compareState looks at the digests of the state and of the members that a replica says it
-// has at an entry, 0 if it is of a version that tells none.
+// compareState compares the digests of a replica's state and members at an entry with this
+// leader's. A digest of 0 comes from a version that does not report one.
 func (l *leadership) compareState(from, index, digest, members uint64) {
 	c := l.c
 	if c.state.digests == nil || c.mutated(DigestIgnored) {
@@ -76,8 +76,8 @@ func (l *leadership) compareState(from, index, digest, members uint64) {
 	}
 }
 
-// judge stops who differs from a majority, as of the entry at: who was the same
-// before it may not be any more.
+// judge stops replicas that differ from a majority at the entry at. A replica that was equal
+// before that entry may differ now.
 func (l *leadership) judge(at uint64) {
 	c := l.c
 	same, other, what := 0, 0, ""
@@ -93,25 +93,25 @@ func (l *leadership) judge(at uint64) {
 	most := majority(len(c.state.members.voters()))
 	if other >= most {
 		c.counters.Diverged++
-		c.fatal(fmt.Errorf("its %s differs from that of a majority of the replicas, at entry %d: it answers no more; replace this member (weir kv member replace)", what, at))
+		c.fatal(fmt.Errorf("its %s differs from that of a majority of the replicas, at entry %d: it must not answer clients any more; replace this member (weir kv member replace)", what, at))
 		return
 	}
-	for _, m := range c.state.members.list { // a fixed order
+	for _, m := range c.state.members.list { // in a fixed order
 		switch v, known := l.verdicts[m.ID]; {
 		case !known || v.same:
 		case same >= most:
 			c.counters.Diverged++
-			why := fmt.Sprintf("its %s at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.what, v.index, c.cfg.ID)
+			why := fmt.Sprintf("its %s at entry %d differs from that of leader %d and of a majority: it must not answer clients any more", v.what, v.index, c.cfg.ID)
 			c.out.send(Addr(m.ID), wire.Message{Kind: wire.Refused, Code: wire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
 			delete(l.verdicts, m.ID)
-			l.changes.rejects(m.ID, why)
+			l.changes.reject(m.ID, why)
 		case !m.Learner:
 			l.doubt = fmt.Sprintf("the %s of replica %d differs from that of replica %d at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", v.what, m.ID, c.cfg.ID, v.index)
 		}
 	}
 }
 
-// diverged hears from the leader that this replica's state is not that of the others.
+// diverged stops this replica, because its leader reports that its state differs.
 func (c *Core) diverged(from Addr, m *wire.Message) {
 	if m.View == c.engine.term && uint64(from) == c.engine.leader && !c.mutated(DivergedGoesOn) {
 		c.counters.Diverged++

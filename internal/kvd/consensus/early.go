@@ -6,14 +6,14 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// early is the writes that came before one of their session with a lower number. Clients
-// keep what is refused and send it again.
+// early holds writes that arrived before a write of their session with a lower number. Clients
+// keep writes that were refused and send them again.
 type early struct {
 	of    map[uint64]*earlyWrites // by session
-	bytes int                     // of all of them
+	bytes int                     // of all sessions
 }
 
-// earlyWrites are those of one session, in the order of their numbers.
+// earlyWrites are the early writes of one session, by ascending number.
 type earlyWrites struct {
 	writes []earlyWrite
 	bytes  int
@@ -24,7 +24,7 @@ type earlyWrite struct {
 	m    *wire.Message
 }
 
-// weight is about what a message takes in memory.
+// weight returns roughly how much memory a message takes.
 func weight(m *wire.Message) int {
 	const own = 200
 	n := own + len(m.Data)
@@ -34,8 +34,8 @@ func weight(m *wire.Message) int {
 	return n
 }
 
-// full reports whether a session's next write would be too much: of the session, or of all
-// of them. The last write may exceed either bound.
+// full reports whether there is no room for another write of the session, because of its own
+// limits or because of the limit for all sessions. The last write may exceed either.
 func (e *early) full(session uint64) bool {
 	s := e.of[session]
 	return s != nil && (len(s.writes) >= maxHeld || s.bytes >= maxHeldBytes) || e.bytes >= maxWaitingBytes
@@ -52,7 +52,7 @@ func (e *early) add(session uint64, at int, w earlyWrite) {
 	e.bytes += weight(w.m)
 }
 
-// take returns the session's first write if it has a number of at most seq.
+// take removes and returns the session's first write if its number is at most seq.
 func (e *early) take(session, seq uint64) (earlyWrite, bool) {
 	s := e.of[session]
 	if s == nil || s.writes[0].m.Seq > seq {
@@ -69,7 +69,7 @@ func (e *early) take(session, seq uint64) (earlyWrite, bool) {
 	return w, true
 }
 
-// drop forgets a session.
+// drop removes a session's writes.
 func (e *early) drop(session uint64) {
 	if s := e.of[session]; s != nil {
 		e.bytes -= s.bytes
@@ -77,8 +77,8 @@ func (e *early) drop(session uint64) {
 	}
 }
 
-// hold keeps a write until those of its session with lower numbers are here
-// (S14: however long that takes; the client sends them again).
+// hold keeps a write until those of its session with lower numbers have arrived (S14: however
+// long that takes; the client sends them again).
 func (l *leadership) hold(s *session, from Addr, m *wire.Message) {
 	at := 0
 	if held := l.early.of[s.id]; held != nil {
@@ -105,10 +105,10 @@ func (l *leadership) hold(s *session, from Addr, m *wire.Message) {
 	l.early.add(s.id, at, earlyWrite{from, m})
 }
 
-// unhold takes in what no longer comes too early.
+// unhold processes writes that are no longer early.
 func (l *leadership) unhold(s *session) {
 	for {
-		w, ok := l.early.take(s.id, l.after(s))
+		w, ok := l.early.take(s.id, l.nextSeq(s))
 		if !ok {
 			return
 		}

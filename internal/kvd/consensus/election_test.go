@@ -24,11 +24,11 @@ func TestElectionTimeouts(t *testing.T) {
 				c.engine.term = seed + 3
 				last := 0
 				for range draws / 100 {
-					c.standing.elapsed = 99
-					c.standing.draw()
-					d := c.standing.timeout
-					if d < ticks || d >= 2*ticks || c.standing.elapsed != 0 {
-						t.Fatalf("%d ticks, seed %d, replica %d: timeout %d after %d", ticks, seed, id, d, c.standing.elapsed)
+					c.election.elapsed = 99
+					c.election.draw()
+					d := c.election.timeout
+					if d < ticks || d >= 2*ticks || c.election.elapsed != 0 {
+						t.Fatalf("%d ticks, seed %d, replica %d: timeout %d after %d", ticks, seed, id, d, c.election.elapsed)
 					}
 					if d == last {
 						same++
@@ -57,8 +57,8 @@ func TestElectionTimeoutsComeFromTheSeed(t *testing.T) {
 	draw := func(seed, id uint64) (out []int) {
 		c := assemble(Config{ID: id, Seed: seed, ElectionTicks: 30}, nil)
 		for range 20 {
-			c.standing.draw()
-			out = append(out, c.standing.timeout)
+			c.election.draw()
+			out = append(out, c.election.timeout)
 		}
 		return out
 	}
@@ -77,25 +77,25 @@ func TestVotesAreWithheldWhilePromised(t *testing.T) {
 	ordinary, handedOver := &pb.Message{}, &pb.Message{Context: []byte("CampaignTransfer")}
 	c := assemble(Config{ElectionTicks: 30, TickNanos: 10e6}, nil)
 	c.now = Clock{Mono: 5e9}
-	if !c.standing.mayVote(ordinary) {
+	if !c.election.mayVote(ordinary) {
 		t.Error("nothing was promised")
 	}
-	c.standing.heard()
-	c.now.Mono += c.standing.electionNanos() - 1
-	if c.standing.mayVote(ordinary) || !c.standing.mayVote(handedOver) {
+	c.election.heard()
+	c.now.Mono += c.election.electionNanos() - 1
+	if c.election.mayVote(ordinary) || !c.election.mayVote(handedOver) {
 		t.Error("a vote within the promise, or none though the leader asked for it")
 	}
 	c.now.Mono++
-	if !c.standing.mayVote(ordinary) {
+	if !c.election.mayVote(ordinary) {
 		t.Error("no vote after the promise")
 	}
 	// After a restart the silence begins with the first time that is told.
-	c.standing = standing{Core: c, restart: true}
-	if c.standing.mayVote(ordinary) {
+	c.election = election{Core: c, restart: true}
+	if c.election.mayVote(ordinary) {
 		t.Error("a vote right after the restart")
 	}
-	c.now.Mono += c.standing.electionNanos()
-	if !c.standing.mayVote(ordinary) {
+	c.now.Mono += c.election.electionNanos()
+	if !c.election.mayVote(ordinary) {
 		t.Error("no vote after the silence")
 	}
 }
@@ -207,14 +207,14 @@ func TestLeaseEndsBeforeThePromise(t *testing.T) {
 			l := &leadership{c: c, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
 			l.assemble()
 			const stamp = int64(7e9)
-			l.lease.echo(2, &wire.Message{Time: stamp, Count: 1, Stable: uint64(c.standing.electionNanos())})
+			l.lease.echo(2, &wire.Message{Time: stamp, Count: 1, Stable: uint64(c.election.electionNanos())})
 			lasts := func(at int64) bool {
 				c.now.Mono = at
 				return l.lease.held()
 			}
 			// The voter's promise begins when the stamp arrives, at the earliest
 			// when it is sent, and lasts for the election timeout by its clock.
-			ends := stamp + int64(float64(c.standing.electionNanos())*(1-drift))
+			ends := stamp + int64(float64(c.election.electionNanos())*(1-drift))
 			if lasts(ends) {
 				t.Errorf("drift %v, %d ticks: the lease outlasts the promise", drift, ticks)
 			}
@@ -224,7 +224,7 @@ func TestLeaseEndsBeforeThePromise(t *testing.T) {
 			if !lasts(stamp) || !lasts(ends-c.cfg.TickNanos-1000) {
 				t.Errorf("drift %v, %d ticks: the lease ends too early", drift, ticks)
 			}
-			l.lease.heirs[3] = stamp
+			l.lease.successors[3] = stamp
 			if lasts(stamp) {
 				t.Error("a lease while leadership is being handed over")
 			}
@@ -239,7 +239,7 @@ func TestEchoes(t *testing.T) {
 	c := l.c
 	c.lead, c.engine.term = l, 5
 	echo := func(view uint64, stamp int64) {
-		c.standing.lease(2, &wire.Message{Kind: wire.Lease, Flags: wire.FlagYes, View: view, Time: stamp})
+		c.election.lease(2, &wire.Message{Kind: wire.Lease, Flags: wire.FlagYes, View: view, Time: stamp})
 	}
 	echo(4, 900)
 	if got := l.lease.heardBy(); got != -never {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// engine is the Raft engine with its log, and what it last told of itself.
+// engine is the Raft engine with its log, and the state that it last reported.
 type engine struct {
 	*Core
 	node     *raft.RawNode
@@ -20,39 +20,38 @@ type engine struct {
 	term     uint64
 	leader   uint64
 	role     raft.StateType
-	hard     hardState // the newest term and vote among the records
-	incoming *incoming // a snapshot on its way into the engine
+	hard     hardState // the newest recorded term and vote
+	incoming *incoming // a snapshot that is being passed to the engine
 }
 
-// hardState is what a replica must not forget of an election.
+// hardState is what a replica must remember of an election.
 type hardState struct{ term, vote uint64 }
 
-// maxTermLeap is by how much a term may exceed this replica's: elections take
-// milliseconds, so that more is no term that anybody has reached.
+// maxTermLeap limits how much newer than this replica's a term may be. Elections take
+// milliseconds, so no replica can have reached a term beyond it.
 const maxTermLeap = 1 << 40
 
-// sane reports whether m is something that the engine of another replica says.
-// The engine itself takes what it is told for true, and panics over what it
-// cannot make sense of, or goes on with it.
-func (en *engine) sane(m *pb.Message) bool {
+// plausible reports whether m can come from the engine of another replica. The engine does not check
+// its input: it panics on messages that make no sense, or accepts them.
+func (en *engine) plausible(m *pb.Message) bool {
 	switch m.GetType() {
 	case pb.MsgApp:
-		return en.saneTerm(m) && saneEntries(m)
+		return en.plausibleTerm(m) && plausibleEntries(m)
 	case pb.MsgAppResp:
-		return en.saneTerm(m) && len(m.GetEntries()) == 0 && (m.GetReject() || m.GetTerm() != en.term || m.GetIndex() <= en.log.lastIndex())
+		return en.plausibleTerm(m) && len(m.GetEntries()) == 0 && (m.GetReject() || m.GetTerm() != en.term || m.GetIndex() <= en.log.lastIndex())
 	case pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgSnap, pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgTimeoutNow:
-		return en.saneTerm(m) && len(m.GetEntries()) == 0
+		return en.plausibleTerm(m) && len(m.GetEntries()) == 0
 	}
 	return false
 }
 
-func (en *engine) saneTerm(m *pb.Message) bool {
+func (en *engine) plausibleTerm(m *pb.Message) bool {
 	return m.GetTerm() > 0 && (m.GetTerm() <= en.term || m.GetTerm()-en.term < maxTermLeap)
 }
 
-// saneEntries reports that the entries follow on each other, in terms that do
-// not fall and are not newer than the leader's.
-func saneEntries(m *pb.Message) bool {
+// plausibleEntries reports whether the indexes are consecutive, and the terms neither decrease nor
+// exceed the leader's.
+func plausibleEntries(m *pb.Message) bool {
 	index, term := m.GetIndex(), m.GetLogTerm()
 	for _, e := range m.GetEntries() {
 		if index++; e.GetIndex() != index || index == 0 || e.GetTerm() < term || e.GetTerm() > m.GetTerm() {
@@ -63,8 +62,8 @@ func saneEntries(m *pb.Message) bool {
 	return true
 }
 
-// contradicts reports, and makes fatal, that a leader's entries differ from what
-// is committed here: one of the two has lost what it acknowledged.
+// contradicts reports whether a leader's entries differ from those committed here. Then one of
+// the two has lost what it acknowledged, and this replica stops.
 func (en *engine) contradicts(m *pb.Message) bool {
 	if len(m.GetEntries()) == 0 {
 		return false
@@ -82,7 +81,7 @@ func (en *engine) contradicts(m *pb.Message) bool {
 	return false
 }
 
-// ready carries out what the engine asks for.
+// ready carries out the engine's requests.
 func (en *engine) ready(rd raft.Ready) {
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
@@ -101,32 +100,32 @@ func (en *engine) ready(rd raft.Ready) {
 	}
 }
 
-// store writes entries and votes down and lets the engine's answers wait for
-// the disk (S13).
+// store records entries and votes, and holds back the engine's answers until they are durable
+// (S13).
 func (en *engine) store(m *pb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		en.state.installed(s)
 	}
-	// Entries that a new leader's entries replace go to the disk as intents before they are gone
-	// from there.
+	// The weak writes of entries that a new leader replaces are recorded as intents before the
+	// entries are overwritten on the disk.
 	en.weak.truncated(en.log.append(m.GetEntries()))
 	for _, e := range m.GetEntries() {
 		en.out.record(RecordEntry, e.GetTerm(), e.GetIndex(), append([]byte{byte(e.GetType())}, e.GetData()...))
 	}
-	// After the entries: the commit index may cover them, and a crash that keeps
-	// it and loses them would leave what they replaced, as if it were committed.
+	// After the entries, which the commit index may include: a crash that keeps the index and
+	// loses the entries would leave the replaced entries as if they were committed.
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
 		en.recordHard(hardState{m.GetTerm(), en.vote(m.GetVote())}, m.GetCommit())
 	}
 	if en.lead != nil {
 		en.lead.logged(m.GetEntries())
 	} else {
-		for _, e := range slices.Backward(m.GetEntries()) { // the last one that has a time
+		for _, e := range slices.Backward(m.GetEntries()) { // the last entry with a time
 			if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
 				continue
 			}
 			if t := entryTime(e.GetData()); t > 0 {
-				en.state.timeComes(e.GetTerm(), t)
+				en.state.noteIssued(e.GetTerm(), t)
 				break
 			}
 		}
@@ -143,8 +142,7 @@ func (en *engine) store(m *pb.Message) {
 	}
 }
 
-// recordHard writes down the state of the election, and how far the log is
-// committed.
+// recordHard records term and vote, and the commit index.
 func (en *engine) recordHard(h hardState, commit uint64) {
 	write := en.out.note
 	if h != en.hard && !en.mutated(VoteNotAwaited) {
@@ -153,13 +151,13 @@ func (en *engine) recordHard(h hardState, commit uint64) {
 	write(RecordHard, h.term, commit, appendUvarints(nil, h.term, h.vote, commit))
 }
 
-// transmit sends an engine's message to whom it is for.
+// transmit sends a message of the engine.
 func (en *engine) transmit(m *pb.Message) {
 	if m.GetTo() == en.cfg.ID {
 		en.step(m)
 		return
 	}
-	if en.silent(m) || en.needless(m) {
+	if en.silent(m) || en.redundant(m) {
 		return
 	}
 	data, err := proto.Marshal(m)
@@ -176,8 +174,8 @@ func (en *engine) transmit(m *pb.Message) {
 		return
 	}
 	if m.GetType() == pb.MsgVote {
-		// S13: others can elect this replica before its own vote counts. Were
-		// the term not on disk, it could lead the same term twice, with two logs.
+		// S13: other replicas can elect this one before its own vote counts. If the term were
+		// not on disk, it could lead the same term twice, with two logs.
 		en.out.whenDurable(func() { en.out.send(Addr(m.GetTo()), w) })
 		return
 	}
@@ -193,23 +191,23 @@ func (en *engine) step(m *pb.Message) {
 	}
 }
 
-// deliver hands the engine a peer's message. state is the snapshot that
-// came along, if one did.
+// deliver passes a message of another replica to the engine. state is the snapshot that came
+// with it, if any.
 func (en *engine) deliver(from Addr, w *wire.Message, state *incoming) {
 	m := &pb.Message{}
-	if err := proto.Unmarshal(w.Data, m); err != nil || m.GetFrom() != uint64(from) || !en.sane(m) {
+	if err := proto.Unmarshal(w.Data, m); err != nil || m.GetFrom() != uint64(from) || !en.plausible(m) {
 		en.counters.Malformed++
 		return
 	}
 	en.tamper(m)
 	switch m.GetType() {
 	case pb.MsgVote, pb.MsgPreVote:
-		if !en.standing.mayVote(m) {
+		if !en.election.mayVote(m) {
 			en.counters.VotesWithheld++
 			return
 		}
 	case pb.MsgTimeoutNow:
-		if !en.standing.mayTakeOver(m.GetTerm(), w) {
+		if !en.election.mayTakeOver(m.GetTerm(), w) {
 			return
 		}
 	case pb.MsgSnap:
@@ -220,7 +218,7 @@ func (en *engine) deliver(from Addr, w *wire.Message, state *incoming) {
 		en.incoming = state
 	case pb.MsgHeartbeat, pb.MsgApp:
 		if m.GetTerm() >= en.term {
-			en.standing.heard()
+			en.election.heard()
 		}
 		if m.GetTerm() >= en.term && (m.GetType() == pb.MsgHeartbeat && en.lostLog(m) || en.contradicts(m)) {
 			return
@@ -232,8 +230,7 @@ func (en *engine) deliver(from Addr, w *wire.Message, state *incoming) {
 	en.incoming = nil
 }
 
-// drain lets the engine run until it has nothing left to ask for, and reports
-// whether it had anything.
+// drain runs the engine until it has no more requests, and reports whether it had any.
 func (en *engine) drain() bool {
 	ran := false
 	for en.out.effects.Fatal == nil && en.node.HasReady() {
@@ -244,7 +241,7 @@ func (en *engine) drain() bool {
 	return ran
 }
 
-// observe notices that the engine's term, role or leader changed.
+// observe notices changes of the engine's term, role and leader.
 func (en *engine) observe() {
 	s := en.node.BasicStatus()
 	term, leader, role := s.GetTerm(), s.Lead, s.RaftState
@@ -265,9 +262,8 @@ func (en *engine) observe() {
 	}
 }
 
-// lostLog reports, and makes fatal, that the leader knows of more entries on
-// this replica's disk than it has: what it acknowledged is gone, and so may be
-// its vote.
+// lostLog reports whether the leader knows of more entries on this replica's disk than it has.
+// Then what it acknowledged is lost, perhaps its vote as well, and it stops.
 func (en *engine) lostLog(m *pb.Message) bool {
 	en.drain()
 	last := en.log.lastIndex()

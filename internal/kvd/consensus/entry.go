@@ -6,19 +6,17 @@ import (
 	"fmt"
 )
 
-// A log entry of weir packs all operations of one round, because the engine's
-// cost is per entry:
+// A log entry contains all operations of one round, because the engine's cost is per entry:
 //
 //	version  byte 1, or 2 and the format of the cluster as a uvarint
 //	round    uvarint   number of the round in its leader's term
 //	time     varint    the leader's clock, Unix nanoseconds, never backwards in the log
-//	idle     uvarint   after how long without a write a session expires, nanoseconds
+//	idle     uvarint   time without a write after which a session expires, nanoseconds
 //	count    uvarint
 //	count × { session uvarint, seq uvarint, ack uvarint, flags byte, length uvarint, command }
 //
-// Session 0 is a grant of seq session ids, without a command. What sessions expire
-// by is in the entry, because replicas may be configured differently, and would
-// then execute different writes.
+// Session 0 is a grant of seq session ids, without a command. The idle time is in the entry
+// because replicas may be configured differently, and would otherwise execute different writes.
 const (
 	entryVersion       = 1
 	entryVersionFormat = 2
@@ -27,11 +25,11 @@ const (
 // Flags of an operation.
 const (
 	opWeak = 1 << iota // a weak write: its result is not kept
-	opEnd              // no write: the session ends, and is forgotten
+	opEnd              // not a write: the session ends and is removed
 )
 
-// leastOp is how many bytes an operation takes at least: in memory it takes many
-// more, so that a count is believed only if there is room for it.
+// leastOp is the least number of bytes of an operation. A count is checked against it before
+// memory is allocated, because operations take much more memory than that.
 const leastOp = 5
 
 // op is one operation of an entry.
@@ -69,7 +67,7 @@ type entry struct {
 	ops    []op
 }
 
-// entryTime is the time in an entry, 0 if it makes no sense.
+// entryTime returns the time of an entry, 0 if the entry is malformed.
 func entryTime(b []byte) int64 {
 	_, b, err := cutFormat(b)
 	if err != nil {
@@ -80,7 +78,7 @@ func entryTime(b []byte) int64 {
 	return r.varint()
 }
 
-// decode reads b into e and reuses e.ops.
+// decode decodes b into e and reuses e.ops.
 func (e *entry) decode(b []byte) error {
 	format, b, err := cutFormat(b)
 	if err != nil {
@@ -106,8 +104,8 @@ func (e *entry) decode(b []byte) error {
 	return r.end()
 }
 
-// reader takes values off a byte string. After the first value that is not
-// there it gives zeros, and end tells.
+// reader decodes values from a byte string. After the first value that is missing it returns
+// zeros, and end returns an error.
 type reader struct {
 	b   []byte
 	bad bool
@@ -147,7 +145,7 @@ func (r *reader) byte() byte {
 	return v
 }
 
-// bytes aliases the input.
+// bytes returns a slice that aliases the input.
 func (r *reader) bytes() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {

@@ -8,33 +8,32 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// weakOps are the weak operations of clients of this replica.
+// weakOps handles the weak operations of this replica's clients.
 type weakOps struct {
 	*Core
 	intents intents
-	reads   []heldRead // that wait for this replica to catch up
-	settled settled    // clients that wait until writes are committed
+	reads   []heldRead    // wait for this replica to catch up
+	waiters commitWaiters // requests that wait until writes are committed
 }
 
-// intents are the weak writes that this replica has acknowledged on its own
-// disk and that it has not yet seen in the log. It passes them on to the leader
-// in their order until it has.
+// intents are the weak writes that this replica has acknowledged on its own disk and has not
+// yet seen in the log. It forwards them to the leader, in order, until it does.
 type intents struct {
 	list []*intent
 	byOp map[opID]*intent
-	age  int // ticks since they were last passed on
+	age  int // ticks since they were last forwarded
 
-	bytes int // of the messages
+	bytes int // size of the messages
 }
 
 type intent struct {
 	id      opID
 	message wire.Message
-	whole   bool // nothing that comes before it in its session is missing here
+	whole   bool // no earlier write of its session is missing here
 }
 
-// Beyond these, a replica acknowledges no more weak writes until the leader has
-// some: they are in memory, and all of them begin each segment of the log.
+// Beyond these limits a replica acknowledges no weak writes until the leader has accepted some.
+// Intents are kept in memory, and are repeated at the start of each segment of the log.
 const (
 	maxIntents     = 64 << 10
 	maxIntentBytes = 64 << 20
@@ -52,7 +51,7 @@ func (t *intents) remove(id opID) {
 	if i := t.byOp[id]; i != nil {
 		delete(t.byOp, id)
 		t.bytes -= i.message.Size()
-		at := slices.Index(t.list, i) // near the front: they are applied in about this order
+		at := slices.Index(t.list, i) // near the front: intents are applied in about this order
 		t.list = slices.Delete(t.list, at, at+1)
 	}
 }
@@ -70,8 +69,8 @@ func (t *intents) drop(gone func(*intent) bool) (n int) {
 	return n
 }
 
-// write takes in a weak write: at the leader into the log, at the nearest
-// replica as an intent.
+// write accepts a weak write: the leader appends it to the log, a nearest replica makes it an
+// intent.
 func (w *weakOps) write(from Addr, m *wire.Message) {
 	forwarded := m.Flags&wire.FlagForward != 0
 	if !forwarded {
@@ -84,7 +83,7 @@ func (w *weakOps) write(from Addr, m *wire.Message) {
 	switch {
 	case w.lead != nil:
 		w.atLeader(from, m, (*leadership).write)
-	case forwarded: // it comes again when this replica's sender knows the leader
+	case forwarded: // the replica that forwarded it does so again when it knows the leader
 	case w.cfg.WeakWrites == Nearest && m.Flags&wire.FlagNearest != 0:
 		w.intend(from, m)
 	default:
@@ -92,14 +91,14 @@ func (w *weakOps) write(from Addr, m *wire.Message) {
 	}
 }
 
-// intend acknowledges a weak write when it is on this replica's disk. It does
-// so only for sessions that surely have not expired, because nothing that was
-// acknowledged may be refused later.
+// intend acknowledges a weak write once it is on this replica's disk. It does so only for
+// sessions that have certainly not expired, because an acknowledged write must not be refused
+// later.
 func (w *weakOps) intend(from Addr, m *wire.Message) {
 	s := w.state.sessions.get(m.Session)
 	half := min(w.state.idle, int64(w.cfg.SessionIdle)) / 2
 	switch {
-	case s == nil, w.state.alive-s.lastUsed > half, w.now.Mono-w.standing.heardAt > half:
+	case s == nil, w.state.alive-s.lastUsed > half, w.now.Mono-w.election.heardAt > half:
 		w.redirect(from, m)
 		return
 	case m.Seq < s.next:
@@ -109,7 +108,7 @@ func (w *weakOps) intend(from Addr, m *wire.Message) {
 	id := opID{m.Session, m.Seq}
 	if w.mutated(IntentWithGap) {
 		m.Bundle = nil
-	} else if !w.whole(m) {
+	} else if !w.complete(m) {
 		w.redirect(from, m) // the leader keeps the order
 		return
 	}
@@ -129,11 +128,11 @@ func (w *weakOps) intend(from Addr, m *wire.Message) {
 	w.out.whenDurable(func() { w.done(from, id.session, id.seq) })
 }
 
-// whole reports that all writes of the session before m are applied, among the
-// intents, or in m's bundle, where the client puts the strong ones that are under
-// way. Then m can be executed whatever becomes of the client: a session's writes
-// enter the log in their order, so one that is nowhere would hold m back for ever.
-func (w *weakOps) whole(m *wire.Message) bool {
+// complete reports whether all writes of the session before m are applied, among the intents,
+// or in m's bundle, where clients put their strong writes in flight. Then m can be executed
+// whatever happens to the client. Writes of a session enter the log in order, so a missing
+// write would block m forever.
+func (w *weakOps) complete(m *wire.Message) bool {
 	s := w.state.sessions.get(m.Session)
 	if s == nil {
 		return false
@@ -157,7 +156,7 @@ func (w *weakOps) whole(m *wire.Message) bool {
 }
 
 func (w *weakOps) add(id opID, m *wire.Message) {
-	i := &intent{id: id, message: *m, whole: w.whole(m)}
+	i := &intent{id: id, message: *m, whole: w.complete(m)}
 	i.message.Kind, i.message.Flags = wire.Weak, wire.FlagForward
 	w.intents.add(i)
 	w.out.record(RecordIntent, 0, 0, i.message.Append(nil))
@@ -187,8 +186,8 @@ func (w *weakOps) forward(i *intent) {
 	}
 }
 
-// forwardAll passes all intents on again, because there is a new leader or
-// because the last time did not help.
+// forwardAll forwards all intents again, because there is a new leader or because forwarding
+// had no effect.
 func (w *weakOps) forwardAll() {
 	w.intents.age = 0
 	for _, i := range slices.Clone(w.intents.list) {
@@ -206,8 +205,8 @@ func (w *weakOps) tickIntents() {
 	}
 }
 
-// forwardRefused hears that a session of an intent is gone: its client has been
-// silent for so long that it cannot come back.
+// forwardRefused drops an intent whose session has expired: its client has been silent for so
+// long that it cannot come back.
 func (w *weakOps) forwardRefused(m *wire.Message) {
 	if m.Code != wire.CodeExpired {
 		return
@@ -218,18 +217,18 @@ func (w *weakOps) forwardRefused(m *wire.Message) {
 	}
 }
 
-// truncated keeps the weak writes of log entries that a new leader replaced, and
-// the strong ones before them: this replica may have acknowledged the weak ones
-// when it led.
+// truncated makes intents of the weak writes in log entries that a new leader has replaced,
+// together with the strong writes before them: this replica may have acknowledged the weak ones
+// as leader.
 func (w *weakOps) truncated(replaced []*pb.Entry) {
 	if w.mutated(TruncatedForgotten) {
 		return
 	}
 	var e entry
-	strong := map[uint64][]wire.Write{} // per session: what comes before its next weak write
+	strong := map[uint64][]wire.Write{} // by session: strong writes before its next weak write
 	for _, old := range replaced {
 		if len(old.GetData()) == 0 || old.GetType() != pb.EntryNormal || e.decode(old.GetData()) != nil {
-			continue // an entry that cannot be read is none that this replica acknowledged
+			continue // this replica cannot have acknowledged an entry that it cannot read
 		}
 		for _, o := range e.ops {
 			id := opID{o.session, o.seq}
@@ -244,8 +243,7 @@ func (w *weakOps) truncated(replaced []*pb.Entry) {
 	}
 }
 
-// read answers from this replica's state as soon as that is not older than
-// what the session has seen.
+// read answers from this replica's state once that includes what the session has seen.
 func (w *weakOps) read(from Addr, m *wire.Message) {
 	if w.caughtUpTo(m) && w.out.mayAnswer(from, m) {
 		w.answer(from, m)
@@ -258,9 +256,9 @@ func (w *weakOps) read(from Addr, m *wire.Message) {
 	w.reads = append(w.reads, heldRead{from: from, m: m, at: w.now.Mono})
 }
 
-// caughtUpTo reports that this replica has applied what the token of m names
-// (S11). Positions compare within a view; what an older view completed, this
-// one holds since it was opened, perhaps at another position.
+// caughtUpTo reports whether this replica has applied what the token of m names (S11). Indexes
+// can be compared within a view. What completed in an older view, this replica has had since it
+// opened its own, perhaps at another index.
 func (w *weakOps) caughtUpTo(m *wire.Message) bool {
 	switch {
 	case w.mutated(TokenIgnored):
@@ -270,15 +268,15 @@ func (w *weakOps) caughtUpTo(m *wire.Message) bool {
 	case m.View == w.witness.openView:
 		return w.state.applied >= m.Index && w.placed(m.Index)
 	case m.View < w.witness.openView:
-		return w.state.applied >= max(w.witness.openIndex, m.Index) // the token's replica may not have heard of this view and yet be ahead
+		return w.state.applied >= max(w.witness.openIndex, m.Index) // the replica that issued the token may not know of this view and yet be ahead
 	}
 	return false
 }
 
-// placed reports that the applied entry at index is of the newest view that this
-// replica knows to be open, or of an older one. What comes after those is a new
-// leader's: where it has an entry, the old one may have had an operation that
-// completed on votes, and that this leader is about to append again.
+// placed reports whether the applied entry at index is of the newest view that this replica
+// knows to be open, or of an older one. Later entries are those of a new leader, which may have
+// put them where the old leader had an operation that completed by votes, and that the new
+// leader will append again.
 func (w *weakOps) placed(index uint64) bool {
 	if index == 0 {
 		return true
@@ -287,9 +285,8 @@ func (w *weakOps) placed(index uint64) bool {
 	return err == nil && term <= w.witness.openView
 }
 
-// viewOf is the view of a token with index: the newest that was open by then, or
-// 0 if this replica cannot tell. A token of a view covers all that completed in
-// older ones.
+// viewOf returns the view of a token with index: the newest view that was open by then, or 0 if
+// this replica cannot tell. A token of a view includes all that completed in older views.
 func (w *witness) viewOf(index uint64) uint64 {
 	if index < w.openIndex {
 		return 0
@@ -297,12 +294,12 @@ func (w *witness) viewOf(index uint64) uint64 {
 	return w.openView
 }
 
-// answer evaluates the query over the session's own writes that are not applied
-// here: they come with the query, so nobody else can see them (S10).
+// answer evaluates a query on the state and the session's own writes that are not applied here.
+// They are part of the request, so no other session can see them (S10).
 func (w *weakOps) answer(to Addr, m *wire.Message) {
 	s := w.state.sessions.get(m.Session)
 	if s == nil && len(m.Bundle) > 0 && m.Session <= w.state.revision {
-		w.refuse(to, m, wire.CodeExpired, "the session expired") // which of its writes are applied is no longer known
+		w.refuse(to, m, wire.CodeExpired, "the session expired") // it is no longer known which of its writes are applied
 		return
 	}
 	var own [][]byte
@@ -321,15 +318,15 @@ func (w *weakOps) answer(to Addr, m *wire.Message) {
 		a.Stable = s.next - 1
 	}
 	a.Data = w.state.machine.Evaluate(w.state.readTime(), own, m.Data)
-	w.out.spoken += len(a.Data)
+	w.out.answerBytes += len(a.Data)
 	if len(a.Data) >= largeAnswer {
-		w.out.large[asker{to, m.Session}] = true
+		w.out.large[querier{to, m.Session}] = true
 	}
 	w.out.send(to, a)
 }
 
-// patience is how long, in ticks, a weak read waits here before the client is
-// sent to the leader.
+// patience is how long, in ticks, a weak read waits here before the client is redirected to the
+// leader.
 const patience = 2
 
 // retryReads answers the weak reads that can be answered now.
@@ -355,29 +352,29 @@ func (w *weakOps) tickReads() {
 	})
 }
 
-// settled is who waits until a session's writes are committed.
-type settled map[uint64][]heldRead
+// commitWaiters are requests that wait until the writes of a session are committed, by session.
+type commitWaiters map[uint64][]heldRead
 
-// settle answers when the writes of a session up to m.Seq are committed.
-func (w *weakOps) settle(from Addr, m *wire.Message) {
+// awaitCommit answers once the writes of a session up to m.Seq are committed.
+func (w *weakOps) awaitCommit(from Addr, m *wire.Message) {
 	s := w.state.sessions.get(m.Session)
 	if s == nil {
 		w.unknown(from, m)
 		return
 	}
-	waiting := w.settled[s.id]
+	waiting := w.waiters[s.id]
 	if slices.ContainsFunc(waiting, func(r heldRead) bool { return r.from == from && r.m.Request == m.Request }) {
-		return // it was asked again
+		return // a repeated request
 	}
 	if len(waiting) >= maxHeld {
 		w.refuse(from, m, wire.CodeBusy, "too many requests wait for the session's writes")
 		return
 	}
-	w.settled[s.id] = append(waiting, heldRead{from: from, m: m})
-	w.settled.applied(w.Core, s)
+	w.waiters[s.id] = append(waiting, heldRead{from: from, m: m})
+	w.waiters.applied(w.Core, s)
 }
 
-func (w settled) applied(c *Core, s *session) {
+func (w commitWaiters) applied(c *Core, s *session) {
 	waiting, ok := w[s.id]
 	if !ok {
 		return
@@ -396,16 +393,16 @@ func (w settled) applied(c *Core, s *session) {
 	}
 }
 
-// expired answers those who wait for a session that is gone.
-func (w settled) expired(c *Core, id uint64) {
+// expired answers the requests that wait for a session that has expired.
+func (w commitWaiters) expired(c *Core, id uint64) {
 	for _, r := range w[id] {
 		c.refuse(r.from, r.m, wire.CodeExpired, "the session expired")
 	}
 	delete(w, id)
 }
 
-// all looks at every session, in the order of their last use.
-func (w settled) all(c *Core) {
+// all checks every session, in order of last use.
+func (w commitWaiters) all(c *Core) {
 	for s := c.state.sessions.first; s != nil; s = s.after {
 		w.applied(c, s)
 	}

@@ -60,12 +60,12 @@ func TestWaits(t *testing.T) {
 	}
 	c := r.nodes[near].core
 	r.deliver(near, wire.Message{Kind: wire.Stable, Session: s, Seq: 3, Request: 3})
-	c.weak.settled.expired(c, s)
+	c.weak.waiters.expired(c, s)
 	r.settle()
 	if m := r.one(wire.Refused); m.Request != 3 || m.Code != wire.CodeExpired {
 		t.Errorf("%v", &m)
 	}
-	if len(c.weak.settled) > 0 {
-		t.Errorf("left: %v", c.weak.settled)
+	if len(c.weak.waiters) > 0 {
+		t.Errorf("left: %v", c.weak.waiters)
 	}
 }

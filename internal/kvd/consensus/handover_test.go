@@ -90,13 +90,13 @@ func TestLeaseAfterAHandoverThatFailed(t *testing.T) {
 func TestAnswersFromBeforeTheRequest(t *testing.T) {
 	h := newHandover(t)
 	l := h.nodes[h.lead].core.lead
-	l.lease.echo(h.heir, &wire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
-	l.lease.echo(h.heir, &wire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
-	if len(l.lease.heirs) != 1 {
+	l.lease.echo(h.heir, &wire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.election.electionNanos())})
+	l.lease.echo(h.heir, &wire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.election.electionNanos())})
+	if len(l.lease.successors) != 1 {
 		t.Error("the lease is back by an answer from before the request")
 	}
-	l.lease.echo(6-h.lead-h.heir, &wire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.standing.electionNanos())})
-	if len(l.lease.heirs) != 1 {
+	l.lease.echo(6-h.lead-h.heir, &wire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.election.electionNanos())})
+	if len(l.lease.successors) != 1 {
 		t.Error("the lease is back by the answer of another replica")
 	}
 }
@@ -131,7 +131,7 @@ func TestRequestOfAFormerLife(t *testing.T) {
 // A request of another term is not for the replica of this one.
 func TestRequestOfAnotherTerm(t *testing.T) {
 	h := newHandover(t)
-	s := &h.nodes[h.heir].core.standing
+	s := &h.nodes[h.heir].core.election
 	for _, term := range []uint64{h.term - 1, h.term + 1} {
 		if s.mayTakeOver(term, &h.request) {
 			t.Errorf("a request of term %d is taken in term %d", term, h.term)

@@ -5,15 +5,14 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// A disk can hang: a write neither ends nor fails. Its replica then acknowledges
-// nothing, but its core goes on, and as a leader it would keep the others from
-// electing one whose disk works. So a leader whose disk hangs falls silent: it
-// sends no heartbeats, entries or stamps, is not answered therefore, and the engine
-// takes its leadership away within an election timeout, when the others elect
-// another. While its disk hangs a replica does not stand for election, and takes
-// leadership from nobody.
+// A disk can hang: a write neither completes nor fails. The replica then acknowledges nothing,
+// but its core goes on, and as a leader it would keep the others from electing one whose disk
+// works. So a leader whose disk hangs sends no heartbeats, entries or stamps. It gets no
+// answers then, so that its engine steps down within an election timeout, and the others elect
+// another leader. A replica whose disk hangs neither starts an election nor takes over
+// leadership.
 
-// Hang reports whether this replica's disk hangs. Call it before Tick.
+// Hang sets whether this replica's disk hangs. Call it before Tick.
 func (c *Core) Hang(now Clock, hangs bool) {
 	c.now = now
 	if hangs && !c.out.hangs {
@@ -22,8 +21,8 @@ func (c *Core) Hang(now Clock, hangs bool) {
 	c.out.hangs = hangs
 }
 
-// silent reports that m is not sent, because a leader whose disk hangs must not be
-// taken for one that can lead.
+// silent reports whether m must not be sent, because it would keep a leader whose disk hangs in
+// office.
 func (en *engine) silent(m *pb.Message) bool {
 	if !en.out.hangs || en.role != raft.StateLeader || en.mutated(HungLeaderStays) {
 		return false

@@ -5,38 +5,37 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// A hold keeps the log behind a snapshot that is on its way to a replica. Without it
-// the leader of a busy cluster would forget the entries that follow the snapshot
-// while the replica receives and installs it, and would have to send the next one,
-// and so on without end.
+// A hold keeps the log entries that follow a snapshot while it is sent to a replica. Without it
+// the leader of a busy cluster would drop those entries before the replica has installed the
+// snapshot, and would have to send the next snapshot, without end.
 type hold struct {
 	index uint64 // of the snapshot
-	ticks int    // since it was received; it is installed meanwhile
+	ticks int    // since it was received; the replica is installing it
 	there bool   // it was received
 }
 
-// installTime is how long, in election timeouts, a replica may take to install a
-// snapshot that it has received, before the log behind it is kept no longer.
+// installTime is how long, in election timeouts, a replica may take to install a snapshot that
+// it has received. After that the entries are no longer kept.
 const installTime = 100
 
-// holds is the log that this leader keeps, by replica.
+// holds are the holds of this leader, by replica.
 type holds map[uint64]*hold
 
-// sent notes that a snapshot is on its way.
+// sent notes that a snapshot is being sent.
 func (h holds) sent(to, index uint64) { h[to] = &hold{index: index} }
 
-// shipped notes that a replica has received its snapshot, or has not.
+// shipped notes whether a replica has received its snapshot.
 func (h holds) shipped(to uint64, ok bool) {
 	switch x := h[to]; {
 	case x == nil:
 	case ok:
 		x.there = true
 	default:
-		delete(h, to) // the engine sends another one once the replica answers
+		delete(h, to) // the engine sends another one when the replica answers
 	}
 }
 
-// tick ends the holds of replicas that go on with the log, or do not come back.
+// tick removes the holds of replicas that continue with the log, or that do not come back.
 func (h holds) tick(node *raft.RawNode, longest int) {
 	if len(h) == 0 {
 		return
@@ -58,7 +57,7 @@ func (h holds) tick(node *raft.RawNode, longest int) {
 	}
 }
 
-// least is the oldest snapshot on its way, or index if none is older.
+// least returns the index of the oldest snapshot that is being sent, or index if none is older.
 func (h holds) least(index uint64) uint64 {
 	for _, x := range h {
 		index = min(index, x.index)
@@ -66,9 +65,8 @@ func (h holds) least(index uint64) uint64 {
 	return index
 }
 
-// forget drops the log that no replica needs any more, now that a snapshot of index
-// is saved: KeepBytes stay for slow replicas, and up to ShipBytes for those that
-// receive a snapshot.
+// forget drops entries that no replica needs any more, after a snapshot of index was saved:
+// KeepBytes stay for slow replicas, and up to ShipBytes for those that receive a snapshot.
 func (s *snapshots) forget(index uint64) {
 	log := s.engine.log
 	upTo := log.keepIndex(index, s.cfg.KeepBytes)

@@ -11,9 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// leadership is what a replica knows only while it leads: the rounds in
-// flight, who waits for which answer, and how far it has come with opening its
-// view. It is dropped with the term.
+// leadership is the state of a leader: the rounds in flight, the clients that wait for answers,
+// and the progress of opening its view. It is dropped at the end of the term.
 type leadership struct {
 	c    *Core
 	open bool
@@ -27,59 +26,59 @@ type leadership struct {
 	group   []*leadOp // scratch
 	number  uint64    // of the last round
 	rounds  []*round  // in flight, oldest first: entries commit in that order
-	lanes   []*round  // those of them that hold a lane of the queue
-	pace    pace      // of rounds lately
-	refused []*leadOp // a round that the engine would not take; it goes first
+	lanes   []*round  // those that occupy a lane of the queue
+	pace    pace      // duration of recent rounds
+	refused []*leadOp // a round that the engine has refused; it is proposed first
 
-	next        map[uint64]uint64 // per session with uncommitted writes: the number after the last of them
-	weaks       map[uint64]int    // per session: its uncommitted weak writes, where the fast path is on
+	next        map[uint64]uint64 // by session with uncommitted writes: the number after the last of them
+	weaks       map[uint64]int    // by session: its uncommitted weak writes, if the fast path is on
 	byOp        map[opID]*leadOp  // not committed yet
-	early       early             // writes that came before one of their session with a lower number
+	early       early             // writes that arrived before one of their session with a lower number
 	uncommitted touches
-	ordinal     uint64 // of the last operation taken in
+	ordinal     uint64 // of the last operation admitted
 	done        uint64 // of the last operation applied
 
-	delayed []delayedRequest // came before the view was open
+	delayed []delayedRequest // arrived before the view was open
 	delays  int              // bytes of their commands
 	reads   []heldRead       // strong reads that wait for the lease, for a commit, or behind large answers
-	waits   map[query]bool   // those of reads that an earlier Take has left there
+	waits   map[query]bool   // those of reads that were there at an earlier Take
 
-	fed      map[uint64]uint64  // when a replica was last sent entries, in ticks
-	knowing  map[uint64]uint64  // which formats the members know
-	raising  uint64             // the format that an entry is about to bring
-	raised   uint64             // the newest one that an entry of this leader has brought
-	verdicts map[uint64]verdict // how the members' states compared with this one's
-	doubt    string             // why nobody is served: states differ, and no majority says which is right
+	fed      map[uint64]uint64  // by replica: the tick at which it was last sent entries
+	knowing  map[uint64]uint64  // by member: the newest format that it knows
+	raising  uint64             // the format that the next entry raises the cluster to
+	raised   uint64             // the newest format that an entry of this leader has raised the cluster to
+	verdicts map[uint64]verdict // by member: how its state compared with this one's
+	doubt    string             // why nobody is served: states differ, and no majority tells which is right
 	ticks    int
 }
 
-// round is one log entry in flight.
+// round is a log entry in flight.
 type round struct {
 	number uint64
-	index  uint64 // in the log, once the engine has placed it
+	index  uint64 // in the log, once the engine has assigned it
 	ops    []*leadOp
 	cut    int64
-	flush  time.Duration // how long this replica's disk took, 0: it has not got it yet
+	flush  time.Duration // how long this replica's disk took, 0: not written yet
 	over   bool          // it is committed
 }
 
-// leadOp is one operation on its way through the leader.
+// leadOp is an operation in progress at the leader.
 type leadOp struct {
 	op
-	foot    wire.Footprint // once footed; see leadership.footprint
+	foot    wire.Footprint // set if footed; see leadership.footprint
 	footed  bool
-	from    Addr // who wants to know, 0: nobody
+	from    Addr // who waits for the result, 0: nobody
 	request uint64
 	ordinal uint64
 	fast    bool   // the client gathers votes
-	spec    []byte // the result, if it may be told before the commit
-	yes     bool   // spec holds
+	spec    []byte // the result, if it may be sent before the commit
+	yes     bool   // spec is valid
 	weakAck bool   // acknowledge when this replica's disk has it
 	durable bool
 	round   *round
 }
 
-type asked struct {
+type memberRequest struct {
 	from    Addr
 	request uint64
 	change  Change
@@ -93,10 +92,10 @@ type heldRead struct {
 	at    int64  // Clock.Mono of its arrival
 	after uint64 // leader: ordinal that must be applied
 	index uint64 // leader: log position that must be applied
-	old   bool   // leader: an earlier Take has left it
+	old   bool   // leader: it was here at an earlier Take
 }
 
-// query is who asked what: it is the same when it is sent again.
+// query identifies a query; repetitions have the same value.
 type query struct {
 	from             Addr
 	session, request uint64
@@ -112,7 +111,7 @@ type delayedRequest struct {
 
 func newLeadership(c *Core) *leadership {
 	queue := c.cfg.Batch
-	queue.Capacity = math.MaxInt // admit looks, because what is recovered must have room
+	queue.Capacity = math.MaxInt // admit enforces the limit, because recovered writes must have room
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue),
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, early: early{of: map[uint64]*earlyWrites{}},
@@ -123,18 +122,18 @@ func newLeadership(c *Core) *leadership {
 	return l
 }
 
-// assemble puts the parts of a leadership together.
+// assemble initializes the parts of a leadership.
 func (l *leadership) assemble() {
 	l.lease = lease{
 		leadership: l, echoes: map[uint64]int64{}, promises: map[uint64]int64{}, clocks: map[uint64]voterClock{},
-		lives: map[uint64]uint64{}, heirs: map[uint64]int64{},
+		lives: map[uint64]uint64{}, successors: map[uint64]int64{},
 	}
 	l.view.leadership = l
 	l.changes = changes{leadership: l, known: map[uint64]uint64{}}
 }
 
-// resign tells everybody who waits to ask the next leader. What is in the log
-// may still be committed; the clients' numbers make asking again safe.
+// resign tells all waiting clients to ask the next leader. What is in the log may still be
+// committed; write numbers make repetitions safe.
 func (l *leadership) resign() {
 	for _, r := range l.reads {
 		l.c.redirect(r.from, r.m)
@@ -150,8 +149,8 @@ func (l *leadership) resign() {
 	}
 }
 
-// later keeps a request until the view is open.
-func (l *leadership) later(from Addr, m *wire.Message, do func(*leadership, Addr, *wire.Message)) {
+// delay keeps a request until the view is open.
+func (l *leadership) delay(from Addr, m *wire.Message, do func(*leadership, Addr, *wire.Message)) {
 	if l.delays += len(m.Data); len(l.delayed) >= maxWaiting || l.delays > maxWaitingBytes && len(l.delayed) > 0 {
 		l.delays -= len(m.Data)
 		l.c.refuse(from, m, wire.CodeBusy, "too many requests wait for the new leader")
@@ -160,8 +159,8 @@ func (l *leadership) later(from Addr, m *wire.Message, do func(*leadership, Addr
 	l.delayed = append(l.delayed, delayedRequest{from, m, do})
 }
 
-// after is the number that the session's next write must have.
-func (l *leadership) after(s *session) uint64 {
+// nextSeq returns the number that the session's next write must have.
+func (l *leadership) nextSeq(s *session) uint64 {
 	if n, ok := l.next[s.id]; ok {
 		return n
 	}
@@ -172,14 +171,14 @@ func (l *leadership) after(s *session) uint64 {
 func (l *leadership) unpack(s *session, m *wire.Message) {
 	for i := range m.Bundle {
 		w := &m.Bundle[i]
-		if w.Seq != l.after(s) {
+		if w.Seq != l.nextSeq(s) {
 			continue
 		}
 		l.admit(s, bundled(s, m.Ack, w), nil)
 	}
 }
 
-// bundled is a write that came along with another of its session.
+// bundled returns a write that came in the bundle of another write of its session.
 func bundled(s *session, ack uint64, w *wire.Write) *leadOp {
 	o := &leadOp{op: op{session: s.id, seq: w.Seq, ack: ack, command: w.Command}}
 	if !w.Strong {
@@ -188,9 +187,9 @@ func bundled(s *session, ack uint64, w *wire.Write) *leadOp {
 	return o
 }
 
-// write takes in a strong or weak write with its bundle. What the session's earlier weak
-// writes did comes before a strong one in the log (S9). Before a weak one are the strong
-// ones: their client may have died before it could send them here.
+// write accepts a strong or weak write with its bundle. The session's earlier weak writes
+// precede a strong one in the log (S9). Strong ones precede a weak one, because their client
+// may have died before it sent them here.
 func (l *leadership) write(from Addr, m *wire.Message) {
 	s := l.c.state.sessions.get(m.Session)
 	if s == nil {
@@ -202,14 +201,14 @@ func (l *leadership) write(from Addr, m *wire.Message) {
 	l.unhold(s)
 }
 
-// inOrder admits a write whose turn it is, answers one that was seen, and keeps
-// one that came too early.
+// inOrder admits a write if it is the next of its session. It answers an earlier one again, and
+// keeps a later one.
 func (l *leadership) inOrder(s *session, from Addr, m *wire.Message) {
 	c := l.c
-	next := l.after(s)
+	next := l.nextSeq(s)
 	switch {
 	case m.Seq < next && !(m.Seq < s.next && c.mutated(NoDedup)):
-		l.again(s, from, m)
+		l.answerAgain(s, from, m)
 	case m.Seq > next && !c.mutated(GapsIgnored):
 		l.hold(s, from, m)
 	case m.Kind == wire.Strong && (m.Seq > m.Ack+maxUnanswered || s.owed(m.Ack) > mostOwed):
@@ -242,8 +241,8 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// again answers a write that is already in the log.
-func (l *leadership) again(s *session, from Addr, m *wire.Message) {
+// answerAgain answers a write that is already in the log.
+func (l *leadership) answerAgain(s *session, from Addr, m *wire.Message) {
 	if m.Flags&wire.FlagForward != 0 {
 		return
 	}
@@ -254,10 +253,10 @@ func (l *leadership) again(s *session, from Addr, m *wire.Message) {
 			return
 		}
 		if a, ok := s.answer(m.Seq); ok && a.lost {
-			l.c.refuse(from, m, wire.CodeUnkept, "the write was executed; its answer was too much to be kept")
+			l.c.refuse(from, m, wire.CodeUnkept, "the write was executed; its result was too large to keep")
 		} else if ok {
 			l.c.out.send(from, wire.Message{Kind: wire.Done, View: l.c.witness.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
-		} // else the client has said that it has the answer: a stray copy
+		} // otherwise the client has acknowledged the answer: a stray copy
 		return
 	}
 	o := l.byOp[opID{s.id, m.Seq}]
@@ -278,8 +277,7 @@ func (l *leadership) again(s *session, from Addr, m *wire.Message) {
 	}
 }
 
-// admit gives the write its place in the order. m is the request of a strong
-// write, if it came alone.
+// admit appends the write to the order. m is the request of a strong write that came alone.
 func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
 	if l.open && (l.queue.Len() >= c.cfg.Batch.Capacity || l.queue.Bytes() >= maxWaitingBytes) {
@@ -309,28 +307,28 @@ func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 
 func (l *leadership) push(o *leadOp) {
 	if err := l.queue.Push(time.Duration(l.c.now.Mono), o, len(o.command)+32); err != nil {
-		l.c.fatal(err) // there was room
+		l.c.fatal(err) // admit has checked the limit
 	}
 }
 
-// speculate computes the result of a strong write before it is committed, if
-// nothing that is uncommitted could change it (S3).
+// speculate computes the result of a strong write before it is committed, if no uncommitted
+// operation could change it (S3).
 func (l *leadership) speculate(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
 	if l.changes.underWay && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.state.machine.Steady(&o.foot) {
 		return
 	}
 	if c.state.alive-s.lastUsed > int64(c.cfg.SessionIdle)/2 {
-		return // an entry on its way might end the session
+		return // an uncommitted entry might end the session
 	}
 	r, ok := c.witness.recordOf(m)
-	if !ok || !c.witness.continues(s, m) {
+	if !ok || !c.witness.hasPrior(s, m) {
 		return
 	}
 	if c.witness.pool.full(r) {
 		return
 	}
-	if r.bundle.Timed { // its time to live runs from the time of an entry that is not cut yet
+	if r.bundle.Timed { // its time to live starts at the time of an entry that does not exist yet
 		return
 	}
 	if r.meets(&l.uncommitted) && !c.mutated(SpecOverUncommitted) {
@@ -351,17 +349,17 @@ func (l *leadership) speculate(s *session, o *leadOp, m *wire.Message) {
 		}
 	}
 	if weaks != l.weaks[s.id] {
-		// The session has heard from elsewhere that a weak write is committed,
-		// and left it out; here it is not applied yet.
+		// The session knows from another replica that a weak write is committed, and left it
+		// out of the bundle; it is not applied here yet.
 		return
 	}
-	r.message.View = c.witness.view // the client may not have heard of it yet
+	r.message.View = c.witness.view // the client may not know of this view yet
 	o.spec, o.yes = c.state.machine.Evaluate(l.lease.time(), earlier, o.command), true
-	c.witness.keep(r) // the leader's vote is a witness's vote (S2)
+	c.witness.keep(r) // the leader votes as a witness, too (S2)
 }
 
-// speculated tells a client that gathers votes what the leader says. It is
-// called when the entry and the record are durable.
+// speculated sends the speculative result to a client that gathers votes. It is called when the
+// entry and the record are durable.
 func (l *leadership) speculated(o *leadOp) {
 	m := wire.Message{Kind: wire.Spec, View: l.c.engine.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.state.members.voters())), Index: o.round.index, Revision: l.c.state.members.index}
 	if o.yes && l.open && (!l.changes.underWay || l.c.mutated(SpecWhileChanging)) {
@@ -375,8 +373,8 @@ func (l *leadership) speculated(o *leadOp) {
 	l.c.out.send(o.from, m)
 }
 
-// cut proposes as many rounds as may be in flight.
-func (l *leadership) cut() {
+// startRounds proposes as many rounds as may be in flight.
+func (l *leadership) startRounds() {
 	c := l.c
 	if l.refused != nil {
 		l.propose(l.refused)
@@ -397,7 +395,7 @@ func (l *leadership) cut() {
 	}
 }
 
-// propose puts one round into the log.
+// propose proposes a round as a log entry.
 func (l *leadership) propose(ops []*leadOp) {
 	c := l.c
 	size := 32
@@ -416,7 +414,7 @@ func (l *leadership) propose(ops []*leadOp) {
 	l.number++
 	r := &round{number: l.number, ops: ops, cut: c.now.Mono}
 	l.rounds = append(l.rounds, r)
-	if len(ops) > 0 { // a round of the clock alone does not come out of the queue
+	if len(ops) > 0 { // an entry without operations does not come out of the queue
 		l.lanes = append(l.lanes, r)
 	}
 	c.counters.Rounds++
@@ -429,11 +427,11 @@ func (l *leadership) propose(ops []*leadOp) {
 	})
 }
 
-// durable is called when this replica's disk has a round. It answers what waited
-// for that. The round keeps its lane until it is committed, because replicas that
-// are near, or share a disk, do better with fewer and larger rounds. Where they are
-// far, that would be in vain, and many rounds are in flight (see patience); where results
-// are told before the commit, the disk alone counts, too.
+// durable is called when a round is on this replica's disk. It sends the answers that waited
+// for that. The round keeps its lane until it is committed, because replicas that are near each
+// other, or share a disk, do better with fewer and larger rounds. For distant replicas that
+// would gain nothing, so many rounds are in flight (see patience). If results are sent before
+// the commit, only the disk counts.
 func (l *leadership) durable(r *round) {
 	r.flush = max(1, time.Duration(l.c.now.Mono-r.cut))
 	smooth(&l.pace.flush, r.flush)
@@ -454,18 +452,18 @@ func (l *leadership) durable(r *round) {
 }
 
 const (
-	// patienceFlushes is how long a round keeps its lane at most, in times of what this
-	// replica's disk took.
+	// patienceFlushes is the longest time that a round keeps its lane, as a multiple of this
+	// replica's flush time.
 	patienceFlushes = 4
-	// farShare is the part of a commit for which a round keeps its lane at most where
-	// replicas are far: messages to them should not wait for this replica's disk, and yet
-	// not every turn should be a round.
+	// farShare is the largest part of the commit time for which a round keeps its lane if
+	// replicas are distant: messages to them should not wait for this replica's disk, but not
+	// every turn should start a round.
 	farShare = 64
-	// farCommit is the least time of a commit for which replicas count as far.
+	// farCommit is the least commit time at which replicas count as distant.
 	farCommit = 2 * time.Millisecond
 )
 
-// patience is when a round gives its lane up though it is not committed.
+// patience returns when a round gives up its lane although it is not committed.
 func (l *leadership) patience(r *round) int64 {
 	switch {
 	case l.pace.far() && !l.c.cfg.Fast && l.c.cfg.Batch.Window == 0:
@@ -476,18 +474,18 @@ func (l *leadership) patience(r *round) int64 {
 	return math.MaxInt64
 }
 
-// pace is how long rounds take lately, smoothed: until this replica's disk has them,
-// and until they are committed.
+// pace is the smoothed duration of recent rounds, until they are on this replica's disk and
+// until they are committed.
 type pace struct{ flush, commit time.Duration }
 
-// far reports that commits come long after the patience of a round.
+// far reports whether rounds are committed long after their patience.
 func (p *pace) far() bool {
 	return p.commit > farCommit && p.commit > 2*patienceFlushes*p.flush
 }
 
 func smooth(v *time.Duration, took time.Duration) { *v += (took - *v) / 8 }
 
-// freed gives a round's lane, if it still holds one, to the next.
+// freed frees the lane of a round, if it still occupies one.
 func (l *leadership) freed(r *round) {
 	if at := slices.Index(l.lanes, r); at >= 0 {
 		l.lanes = slices.Delete(l.lanes, at, at+1)
@@ -495,7 +493,7 @@ func (l *leadership) freed(r *round) {
 	}
 }
 
-// committed notes that a round is done with.
+// committed removes a committed round.
 func (l *leadership) committed(r *round) {
 	r.over = true
 	smooth(&l.pace.commit, time.Duration(l.c.now.Mono-r.cut))
@@ -504,7 +502,7 @@ func (l *leadership) committed(r *round) {
 	}
 }
 
-// logged learns at which positions the engine has placed this leader's rounds.
+// logged notes the indexes that the engine has assigned to this leader's rounds.
 func (l *leadership) logged(entries []*pb.Entry) {
 	at := slices.IndexFunc(l.rounds, func(r *round) bool { return r.index == 0 })
 	for _, e := range entries {
@@ -518,7 +516,7 @@ func (l *leadership) logged(entries []*pb.Entry) {
 	}
 }
 
-// applied is called for each operation of this leader's rounds with its answer.
+// applied is called with the result of each operation of this leader's rounds.
 func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, stable uint64, executed bool) {
 	c := l.c
 	l.done = o.ordinal
@@ -549,8 +547,8 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	}
 }
 
-// register grants session ids through the log, so that an id that is not known
-// has expired and is never made again (S8).
+// register grants session ids through the log, so that an unknown id has expired and is never
+// granted again (S8).
 func (l *leadership) register(from Addr, m *wire.Message) {
 	const most = 4096
 	if m.Count == 0 || m.Count > most || l.queue.Len() >= l.c.cfg.Batch.Capacity {
@@ -561,9 +559,9 @@ func (l *leadership) register(from Addr, m *wire.Message) {
 	l.push(&leadOp{op: op{seq: m.Count}, from: from, request: m.Request, ordinal: l.ordinal})
 }
 
-// wake is when a round may go though nothing happens: a fixed window knows such a
-// moment, and the patience of a round is one. None goes before one that the engine has
-// refused, which it takes after something has happened.
+// wake returns the time of the next round if nothing happens before: the end of a fixed window,
+// or of the patience of a round in flight. There is none while a round waits that the engine
+// has refused: the engine accepts it after another event.
 func (l *leadership) wake() int64 {
 	if l.queue.Len() == 0 || l.refused != nil {
 		return 0

@@ -5,9 +5,9 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// memoryLog is the part of the log since the last snapshots, as the engine
-// reads it. The disk's copy is for a restart only. entries[0] is a mark at the
-// index and term before the first entry that is kept.
+// memoryLog is the log since one of the last snapshots, as the engine reads it. The copy on
+// disk is read only at a restart. entries[0] has the index and term before the first entry that
+// is kept, and no data.
 type memoryLog struct {
 	entries []*pb.Entry
 	bytes   int64 // of the entries' data
@@ -15,11 +15,11 @@ type memoryLog struct {
 	hard  *pb.HardState
 	conf  *pb.ConfState // at start
 	saved snapshotMark  // the newest snapshot on disk
-	want  bool          // a snapshot is needed for a replica that is too far behind
-	since uint64        // entry of the last change of members: the engine refuses a snapshot from before it joined
+	want  bool          // a replica is so far behind that it needs a snapshot
+	since uint64        // entry of the last change of members: the engine refuses an older snapshot
 }
 
-// snapshotMark names a saved snapshot.
+// snapshotMark identifies a saved snapshot.
 type snapshotMark struct {
 	index, term uint64
 	conf        *pb.ConfState
@@ -79,21 +79,21 @@ func (l *memoryLog) Snapshot() (*pb.Snapshot, error) {
 	return &pb.Snapshot{Metadata: &pb.SnapshotMetadata{Index: &index, Term: &term, ConfState: l.saved.conf}}, nil
 }
 
-// append adds entries, of which the first replaces what stands at its index
-// and after it. It returns what was replaced.
+// append appends entries, the first of which replaces all entries from its index on. It returns
+// the replaced entries.
 func (l *memoryLog) append(entries []*pb.Entry) (replaced []*pb.Entry) {
 	if len(entries) == 0 {
 		return nil
 	}
 	base := l.entries[0].GetIndex()
 	at := entries[0].GetIndex()
-	if at <= base { // a restart reads what the snapshot already holds
+	if at <= base { // a restart reads entries that are in the snapshot already
 		entries = entries[min(base+1-at, uint64(len(entries))):]
 		at = base + 1
 	}
 	if n := at - base; n < uint64(len(l.entries)) {
 		replaced = append(replaced, l.entries[n:]...)
-		l.entries = l.entries[:n:n] // readers may hold the old part
+		l.entries = l.entries[:n:n] // the old array may still have readers
 		for _, e := range replaced {
 			l.bytes -= int64(len(e.GetData()))
 		}
@@ -105,7 +105,7 @@ func (l *memoryLog) append(entries []*pb.Entry) (replaced []*pb.Entry) {
 	return replaced
 }
 
-// compact forgets the entries up to index.
+// compact drops the entries up to index.
 func (l *memoryLog) compact(index uint64) {
 	base := l.entries[0].GetIndex()
 	if index <= base {
@@ -121,14 +121,14 @@ func (l *memoryLog) compact(index uint64) {
 	l.entries = append(kept, l.entries[n+1:]...)
 }
 
-// reset empties the log; it goes on after index of term.
+// reset drops all entries; the log continues after index of term.
 func (l *memoryLog) reset(index, term uint64) {
 	l.entries = []*pb.Entry{{Index: &index, Term: &term}}
 	l.bytes = 0
 }
 
-// keepIndex is the highest index up to which the log may be forgotten if at
-// least keep bytes of entries are to stay for slow replicas.
+// keepIndex returns the highest index up to which entries may be dropped so that keep bytes of
+// entries stay for slow replicas.
 func (l *memoryLog) keepIndex(upTo uint64, keep int64) uint64 {
 	left := l.bytes
 	index := l.entries[0].GetIndex()

@@ -13,17 +13,17 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// members is who belongs to the cluster, as of the last applied change.
+// members are the members of the cluster as of the last applied change.
 type members struct {
 	list  []Member // by rising id
 	conf  *pb.ConfState
 	index uint64 // log entry of the last change
-	known uint64 // index, once a restart would know of it, too; not in snapshots
+	known uint64 // the value of index after a restart; not in snapshots
 
-	// gone are the ids of those who were members and are not any more, rising.
-	// None of them joins again: what a replica of that id has voted for is still
-	// counted somewhere, its messages may still be on their way, and its old disk
-	// may be started. Only an operator can add to it, some bytes at a time.
+	// gone has the ids of former members, ascending. None of them can join again: a vote that
+	// was given under such an id may still count somewhere, messages may still be in flight,
+	// and its old disk may be started. It grows by a few bytes with each removal, which only
+	// operators do.
 	gone []uint64
 }
 
@@ -45,8 +45,8 @@ func (m *members) sort() {
 	})
 }
 
-// relocate gives members the addresses that an operator says they have; where Redis
-// clients find one, it keeps, if the operator does not say.
+// relocate sets the addresses of members that an operator has configured. The address for Redis
+// clients stays if the operator names none.
 func (m *members) relocate(told []Member) {
 	m.list = slices.Clone(m.list)
 	for i := range m.list {
@@ -73,14 +73,14 @@ func (m *members) votes(id uint64) bool {
 	return slices.Contains(m.conf.GetVoters(), id)
 }
 
-// left reports that a replica of that id was a member and is not any more.
+// left reports whether a replica was a member and no longer is.
 func (m *members) left(id uint64) bool {
 	_, found := slices.BinarySearch(m.gone, id)
 	return found
 }
 
-// leaves lists those that are members no more when the change under way has ended.
-func (m *members) leaves() (all []uint64) {
+// leaving returns the voters that will be no members when the change in progress has ended.
+func (m *members) leaving() (all []uint64) {
 	for _, id := range m.conf.GetVotersOutgoing() {
 		if m.left(id) {
 			all = append(all, id)
@@ -89,7 +89,7 @@ func (m *members) leaves() (all []uint64) {
 	return all
 }
 
-// unused is an id that no replica has had.
+// unused returns an id that no replica has had.
 func (m *members) unused() uint64 {
 	most := uint64(0)
 	for _, p := range m.list {
@@ -101,13 +101,13 @@ func (m *members) unused() uint64 {
 	return most + 1
 }
 
-// maxVoters is the most: more survive nothing that these do not, and each costs.
+// maxVoters is the largest number of voters: more would add costs without need.
 const maxVoters = 7
 
 func majority(n int) int { return n/2 + 1 }
 
-// recoverAt is how many of a majority of pools must hold an operation that may
-// have completed. See wire.FastQuorum.
+// recoverAt returns how many pools of a majority must have an operation that may have
+// completed. See wire.FastQuorum.
 func recoverAt(n int) int { return wire.FastQuorum(n) + majority(n) - n }
 
 // Changes of members are defined in package wire, so that clients can use them.
@@ -139,8 +139,8 @@ func readMember(r *reader) Member {
 	return Member{ID: r.uvarint(), Learner: r.byte() != 0, Addr: r.string(), Client: r.string()}
 }
 
-// done reports that the members in force are what the change asks for: it was made
-// before, and anyone who asks again has not got the answer.
+// done reports whether the members in force are as the change asks for: then the request is a
+// repetition by a client that has not received the answer.
 func (m *members) done(g Change) bool {
 	p, known := m.get(g.Member.ID)
 	switch g.Kind {
@@ -156,7 +156,7 @@ func (m *members) done(g Change) bool {
 	return false
 }
 
-// check reports why the change makes no sense with the members in force.
+// check returns an error if the change makes no sense for the members in force.
 func (m *members) check(g Change) error {
 	p, known := m.get(g.Member.ID)
 	switch g.Kind {
@@ -195,7 +195,7 @@ func (m *members) check(g Change) error {
 	return nil
 }
 
-// atAddresses names where a member is, as member add takes it.
+// atAddresses formats the addresses of a member as weir kv member add takes them.
 func atAddresses(m Member) string {
 	if m.Client == "" {
 		return m.Addr
@@ -203,7 +203,7 @@ func atAddresses(m Member) string {
 	return m.Addr + " and, for Redis clients, " + m.Client
 }
 
-// confChange is the engine's form of g.
+// confChange returns g in the engine's form.
 func confChange(g Change) *pb.ConfChangeV2 {
 	single := func(t pb.ConfChangeType, id uint64) *pb.ConfChangeSingle {
 		return &pb.ConfChangeSingle{Type: t.Enum(), NodeId: &id}
@@ -223,9 +223,9 @@ func confChange(g Change) *pb.ConfChangeV2 {
 	return cc
 }
 
-// ends reports that a committed change would leave no voter, which no leader that knows the
-// members proposes.
-func (m *members) ends(cc *pb.ConfChangeV2) bool {
+// removesLastVoter reports whether a committed change would remove the last voter. No leader that knows the
+// members proposes such a change.
+func (m *members) removesLastVoter(cc *pb.ConfChangeV2) bool {
 	g, err := wire.ParseMemberChange(cc.GetContext())
 	return err == nil && g.Kind == Remove && len(m.voters()) == 1 && m.votes(g.Member.ID)
 }
@@ -270,9 +270,9 @@ func (m *members) remove(id uint64) {
 	}
 }
 
-// once lists each member once: a replica that was first started with itself among the first
-// members, and added, has listed itself twice in versions before.
-func (m *members) once() {
+// dedupe removes duplicates: earlier versions could list a replica twice, if it was started as
+// one of the first members and then added.
+func (m *members) dedupe() {
 	n := len(m.list)
 	m.list = slices.CompactFunc(m.list, func(a, b Member) bool { return a.ID == b.ID })
 	if len(m.list) == n {
@@ -283,7 +283,7 @@ func (m *members) once() {
 	}
 }
 
-// digest is that of who votes and who learns.
+// digest returns a digest of the ids and roles of the members.
 func (m *members) digest() uint64 {
 	d := uint64(0)
 	for i, part := range [...][]uint64{m.conf.GetVoters(), m.conf.GetVotersOutgoing(), m.conf.GetLearners(), m.conf.GetLearnersNext()} {
@@ -312,7 +312,7 @@ func (m *members) append(b []byte) ([]byte, error) {
 
 func readMembers(r *reader) (members, error) {
 	m := members{index: r.uvarint(), conf: &pb.ConfState{}}
-	m.known = m.index // who reads it has it on disk
+	m.known = m.index // who reads this has it on disk
 	if err := proto.Unmarshal(r.bytes(), m.conf); err != nil {
 		return members{}, fmt.Errorf("configuration: %w", err)
 	}
@@ -320,7 +320,7 @@ func readMembers(r *reader) (members, error) {
 	for i := uint64(0); i < n && !r.bad; i++ {
 		m.list = append(m.list, readMember(r))
 	}
-	m.once()
+	m.dedupe()
 	n = r.uvarint()
 	for i := uint64(0); i < n && !r.bad; i++ {
 		id := r.uvarint()

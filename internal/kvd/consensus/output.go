@@ -4,43 +4,43 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// asker is who has queries: a session, or a client that has none.
-type asker struct {
+// querier is a client that sends queries: a session, or a connection without one.
+type querier struct {
 	from    Addr
 	session uint64
 }
 
-// output gathers what leaves with the next Take, and keeps what waits for the disk.
+// output collects the effects of the next Take, and what waits for the disk.
 type output struct {
 	*Core
-	effects  Effects        // gathered since the last Take
-	sync     bool           // effects.Records hold something that is waited for
-	ticket   uint64         // of the last Effects with records
-	flushed  uint64         // the newest ticket that is on disk
-	flushing uint64         // the newest ticket that is synced, or will be
-	needed   uint64         // the newest ticket with records that a restart must not miss
-	waiting  []promise      // what leaves when a ticket is on disk
-	hangs    bool           // the disk neither ends a write nor fails it
-	spoken   int            // bytes of the answers to queries in effects
-	large    map[asker]bool // who had a large answer since no query waited
+	effects     Effects          // gathered since the last Take
+	sync        bool             // something waits for effects.Records
+	ticket      uint64           // of the last Effects with records
+	flushed     uint64           // the newest ticket that is durable
+	flushing    uint64           // the newest ticket that is being flushed, or will be
+	needed      uint64           // the newest ticket with records that must survive a restart
+	waiting     []promise        // waits until a ticket is durable
+	hangs       bool             // the disk neither completes a write nor fails it
+	answerBytes int              // answers to queries in effects
+	large       map[querier]bool // clients that received a large answer since queries last had to wait
 }
 
-// promise is what may happen once the records of a ticket are durable.
+// promise is a function to call when the records of a ticket are durable.
 type promise struct {
 	ticket uint64
 	do     func()
 }
 
-// whenDurable runs do once everything that is recorded so far is on disk.
+// whenDurable calls do once everything recorded so far is durable.
 func (o *output) whenDurable(do func()) {
 	o.sync = true
 	o.flushing = o.ticket + 1
 	o.waiting = append(o.waiting, promise{o.flushing, do})
 }
 
-// whenSafe runs do once everything that is recorded so far is on disk, except for
-// commit indexes: a restart learns them from its leader. Where only those are
-// missing there, nothing is waited for, least of all a sync for their sake.
+// whenSafe calls do once everything recorded so far is durable, except for commit indexes: a
+// restarted replica learns those from its leader, so nothing needs to wait for them or to be
+// flushed.
 func (o *output) whenSafe(do func()) {
 	switch {
 	case o.needed <= o.flushed:
@@ -57,12 +57,12 @@ func (o *output) record(kind uint8, term, index uint64, data []byte) {
 	o.note(kind, term, index, data)
 }
 
-// note records what may be lost.
+// note adds a record that may be lost.
 func (o *output) note(kind uint8, term, index uint64, data []byte) {
 	o.effects.Records = append(o.effects.Records, Record{Kind: kind, Term: term, Index: index, Data: data})
 }
 
-// send queues a message; to 0 is nobody.
+// send queues a message. Address 0 is nobody.
 func (o *output) send(to Addr, m wire.Message) {
 	if to == 0 {
 		return
@@ -79,10 +79,10 @@ func (o *output) toPeers(m wire.Message) {
 	}
 }
 
-// mayAnswer reports whether there is room for one more answer in this turn.
+// mayAnswer reports whether this Take has room for another answer.
 func (o *output) mayAnswer(from Addr, m *wire.Message) bool {
-	if o.spoken < mostSpoken {
+	if o.answerBytes < maxAnswerBytes {
 		return true
 	}
-	return o.spoken < 4*mostSpoken && !o.large[asker{from, m.Session}]
+	return o.answerBytes < 4*maxAnswerBytes && !o.large[querier{from, m.Session}]
 }

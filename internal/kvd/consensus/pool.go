@@ -6,19 +6,19 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// pool is what a witness has voted for and has not yet seen in the log: a set
-// of operations that commute with each other (S1). It is on disk before a vote
-// leaves (S2).
+// pool is the set of operations that a witness has voted for and that it has not seen in the
+// log yet. They commute with each other (S1). An operation is on disk before the vote is sent
+// (S2).
 type pool struct {
 	records []*record // in order of arrival
 	byOp    map[opID]*record
 	bytes   int // of the records' messages
-	age     int // ticks since it was last looked for what stays
+	age     int // ticks since the last check for records that stay
 	touched touches
 }
 
-// maxPool bounds a pool, in records and in bytes: a new leader is sent all of
-// it in one message. A witness whose pool is full votes no.
+// Limits of a pool, in records and in bytes: a new leader receives it in one message. A witness
+// whose pool is full votes no.
 const (
 	maxPool      = 16 << 10
 	maxPoolBytes = 16 << 20
@@ -28,22 +28,22 @@ func (p *pool) full(r *record) bool {
 	return len(p.records) >= maxPool || p.bytes+r.message.Size() > maxPoolBytes
 }
 
-// opID names an operation.
+// opID identifies an operation.
 type opID struct{ session, seq uint64 }
 
 type record struct {
 	id      opID
 	message wire.Message   // as the client sent it: bundle and command
 	foot    wire.Footprint // of the command
-	bundle  wire.Footprint // of the writes that it brings along
-	stays   bool           // it was here already when the pool was last looked through
+	bundle  wire.Footprint // of the writes in its bundle
+	stays   bool           // it was here at the last check
 }
 
 func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
 
 func (p *pool) get(id opID) *record { return p.byOp[id] }
 
-// holds reports that p holds a record of the session at seq.
+// holds reports whether p has a record of the session at seq.
 func (p *pool) holds(session, seq uint64) bool { return p.byOp[opID{session, seq}] != nil }
 
 func (p *pool) add(r *record) {
@@ -63,13 +63,13 @@ func (p *pool) forget(r *record) {
 
 func (p *pool) remove(r *record) {
 	if p.byOp[r.id] == r {
-		at := slices.Index(p.records, r) // near the front: they are applied in about this order
+		at := slices.Index(p.records, r) // near the front: records are applied in about this order
 		p.records = slices.Delete(p.records, at, at+1)
 		p.forget(r)
 	}
 }
 
-// drop removes the records for which gone is true.
+// drop removes the records for which gone returns true.
 func (p *pool) drop(gone func(*record) bool) {
 	p.records = slices.DeleteFunc(p.records, func(r *record) bool {
 		if gone(r) {
@@ -80,29 +80,29 @@ func (p *pool) drop(gone func(*record) bool) {
 	})
 }
 
-// meets reports that r does not commute with an operation of the set t. The
-// weak writes of its own session do not count: r carries those that matter.
-// Strong ones count for the command, whose result may depend on them, and not
-// for the bundle, which keeps its place in the session whatever happens.
+// meets reports whether r does not commute with an operation of the set t. The weak writes of
+// its own session do not count, because r carries those that matter. Strong ones count for the
+// command, whose result may depend on them, but not for the bundle, whose place in the session
+// is fixed.
 func (r *record) meets(t *touches) bool {
 	_, command := t.of(&r.foot, r.id.session)
 	return command || t.others(&r.bundle, r.id.session)
 }
 
-// touches counts, per key, the operations of a set that change it. It answers
-// whether a footprint meets one of them. A span meets everything: spans are
-// rare, and waiting for a commit is always right.
+// touches counts the operations of a set that change each key, to find out whether a footprint
+// conflicts with one of them. A span conflicts with everything: spans are rare, and it is
+// always correct to wait for a commit.
 type touches struct {
 	keys  map[string]touch
 	spans touch
 	all   touch
 }
 
-// touch sums up the operations on one key.
+// touch counts the operations on one key.
 type touch struct {
 	count   int
 	strong  int
-	session uint64 // of all of them; 0 when they are of several sessions
+	session uint64 // the session of all of them; 0 if they are of several sessions
 	last    uint64 // ordinal of the last one
 }
 
@@ -158,7 +158,7 @@ func (t *touches) remove(f *wire.Footprint, session uint64, strong bool) {
 	t.all = t.all.without(strong)
 }
 
-// others reports whether f meets an operation of another session than own.
+// others reports whether f conflicts with an operation of another session than own.
 func (t *touches) others(f *wire.Footprint, own uint64) bool {
 	foreign := func(x touch) bool { return x.count > 0 && x.session != own }
 	if len(f.Spans) > 0 {
@@ -172,9 +172,8 @@ func (t *touches) others(f *wire.Footprint, own uint64) bool {
 	return len(f.Keys) > 0 && foreign(t.spans)
 }
 
-// of reports whether f meets an operation of the set, and the ordinal of the
-// last that it meets. Weak operations of the session own do not count; own 0
-// counts all.
+// of reports whether f conflicts with an operation of the set, and the ordinal of the last such
+// operation. Weak operations of the session own do not count; with own 0 all do.
 func (t *touches) of(f *wire.Footprint, own uint64) (last uint64, any bool) {
 	see := func(x touch) {
 		if x.count == 0 || own != 0 && x.session == own && x.strong == 0 {

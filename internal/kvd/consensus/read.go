@@ -2,12 +2,12 @@ package consensus
 
 import "github.com/weirdb/weir/internal/kvd/wire"
 
-// Strong reads never enter the log. The leader answers from its state when it
-// knows that it still was the leader after the read arrived, either by a lease
-// or because a majority has answered a stamp that was sent since (S12).
+// Strong reads do not enter the log. The leader answers from its state when it knows that it
+// still led after the read arrived, either by its lease or because a majority has answered a
+// stamp that was sent since (S12).
 
-// read takes in a strong read. The session's weak writes that come with it are
-// committed before it is answered (C1, C2).
+// read accepts a strong read. The session's weak writes in its bundle are committed before it
+// is answered (C1, C2).
 func (l *leadership) read(from Addr, m *wire.Message) {
 	c := l.c
 	c.state.foot.Reset()
@@ -30,23 +30,22 @@ func (l *leadership) read(from Addr, m *wire.Message) {
 	}
 	r := heldRead{from: from, m: m, at: c.now.Mono}
 	if l.waits[r.query()] {
-		return // it was sent again; the answer to the first is as good
+		return // a repeated request; the answer to the first will do
 	}
-	// A majority without this replica's disk may have committed more than is
-	// applied here, and a weak read elsewhere may have shown it.
+	// A majority without this replica's disk may have committed more than is applied here, and
+	// a weak read at another replica may have seen it.
 	r.index = c.engine.node.BasicStatus().GetCommit()
 	if c.mutated(ReadUnapplied) {
 		r.index = 0
 	}
 	if c.cfg.Fast && !c.mutated(ReadUncommitted) {
-		// A write that completed on votes alone may still be uncommitted.
+		// A write that completed by votes alone may still be uncommitted.
 		r.after, _ = l.uncommitted.of(&c.state.foot, 0)
 	}
 	l.reads = append(l.reads, r)
 }
 
-// release answers the reads that can be answered, and asks a majority on behalf
-// of the others.
+// release answers the reads that can be answered, and sends a stamp for the others.
 func (l *leadership) release() {
 	if len(l.reads) == 0 || !l.open && !l.c.mutated(ServeBeforeOpen) && !l.c.mutated(ReadBeforeOpen) {
 		return
@@ -60,7 +59,7 @@ func (l *leadership) release() {
 		if !led && r.at > l.lease.stamped {
 			ask = true
 		}
-		waits := !led || r.after > l.done || r.index > l.c.state.applied || !l.settled(r.m) || !l.c.out.mayAnswer(r.from, r.m)
+		waits := !led || r.after > l.done || r.index > l.c.state.applied || !l.writesCommitted(r.m) || !l.c.out.mayAnswer(r.from, r.m)
 		if l.c.mutated(WaitEnds) && l.c.now.Mono-r.at > patience*l.c.cfg.TickNanos {
 			waits = false
 		}
@@ -84,9 +83,9 @@ func (l *leadership) release() {
 	}
 }
 
-// settled reports that the session's writes that come before the read are
-// committed. A session that expired meanwhile has none left that could be.
-func (l *leadership) settled(m *wire.Message) bool {
+// writesCommitted reports whether the session's writes before a read are committed. A session
+// that has expired meanwhile has no writes left that could be.
+func (l *leadership) writesCommitted(m *wire.Message) bool {
 	if m.Seq == 0 {
 		return true
 	}
@@ -94,19 +93,19 @@ func (l *leadership) settled(m *wire.Message) bool {
 	return s == nil || m.Seq < s.next
 }
 
-// handOver prepares w, the engine's request that a replica take over. It stands
-// for election without waiting for promises, whenever the request reaches it; so
-// from now on this leader has no lease. It has one again when the replica answers
-// a stamp that was sent later: it then takes no earlier request (mayTakeOver), and
-// had it taken one before, it would not answer in this term any more.
+// handOver prepares w, the engine's request that a replica take over. The replica starts an
+// election when the request arrives, regardless of promises, so this leader has no lease from
+// now on. It has one again when the replica answers a later stamp: then the replica accepts no
+// earlier request (mayTakeOver), and if it had accepted one before, it would not answer in this
+// term any more.
 func (le *lease) handOver(to uint64, w *wire.Message) {
 	w.Time, w.Count = le.c.now.Mono, le.lives[to]
 	if !le.c.mutated(TransferKeepsLease) {
-		le.heirs[to] = w.Time
+		le.successors[to] = w.Time
 	}
 }
 
-// tick is the leader's share of Core.Tick.
+// tick is the leader's part of Core.Tick.
 func (l *leadership) tick() {
 	c := l.c
 	l.ticks++
@@ -118,10 +117,10 @@ func (l *leadership) tick() {
 	}
 	l.raise()
 	if l.changes.candidate != nil {
-		l.changes.candidate.look(l)
+		l.changes.candidate.check(l)
 	}
 	l.holds.tick(c.engine.node, installTime*c.cfg.ElectionTicks)
 	if due := c.state.machine.Due(); l.open && due != 0 && due <= l.lease.time() && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
-		l.propose(nil) // only the clock: so that what is due expires, everywhere at the same entry
+		l.propose(nil) // only the clock: so that keys expire, on all replicas at the same entry
 	}
 }

@@ -58,7 +58,7 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 					}
 				}
 				requests, bytes := answersOf(e)
-				if bytes > mostSpoken+size {
+				if bytes > maxAnswerBytes+size {
 					t.Fatalf("turn %d: answers of %d bytes", turn, bytes)
 				}
 				for _, q := range requests {

@@ -129,7 +129,7 @@ func TestCandidateAsksWhenItsTermIsDurable(t *testing.T) {
 		return false
 	}
 	r.nodes[1].stuck = true
-	r.nodes[2].core.standing.timeout, r.nodes[3].core.standing.timeout = 1<<30, 1<<30
+	r.nodes[2].core.election.timeout, r.nodes[3].core.election.timeout = 1<<30, 1<<30
 	r.tick(100)
 	if r.nodes[1].core.counters.Elections == 0 || r.nodes[1].core.engine.term <= bootTerm {
 		t.Fatalf("replica 1 did not stand for election: %+v", r.nodes[1].core.counters)
@@ -300,7 +300,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		}
 	}
 	r.settle()
-	if n := len(r.nodes[lead].core.weak.settled[s]); n != maxHeld {
+	if n := len(r.nodes[lead].core.weak.waiters[s]); n != maxHeld {
 		t.Errorf("%d requests wait, want %d", n, maxHeld)
 	}
 	for _, m := range r.take(wire.Refused) {

@@ -1,11 +1,11 @@
 package consensus
 
-// recycleMost is how many messages a slice that is used again may hold: what a
-// burst needed is given back to the collector.
+// recycleMost is the capacity of the largest slice that is reused. Larger ones, from bursts,
+// are left to the garbage collector.
 const recycleMost = 4096
 
-// Recycle lets the core use the memory of an earlier Take's Sends again. The
-// caller keeps nothing of it, except for what the messages' fields refer to.
+// Recycle lets the core reuse the memory of the Sends of an earlier Take. The caller keeps none
+// of it, but may keep what the fields of the messages refer to.
 func (c *Core) Recycle(sends []Send) {
 	if c.out.effects.Sends == nil && cap(sends) <= recycleMost {
 		clear(sends)

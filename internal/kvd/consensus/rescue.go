@@ -2,10 +2,10 @@ package consensus
 
 import "math"
 
-// Rescue carries out all entries of this replica's log, whether it knows that they are
-// committed or not: for the disk that is left when those of a majority are lost. What was
-// acknowledged and is on this disk is among them; so may be what was not. It returns the
-// last entry. The core is of no other use afterwards.
+// Rescue applies all entries of this replica's log, whether or not it knows that they are
+// committed. It is for the disk that is left when a majority is lost. All acknowledged entries
+// that are on this disk are applied, and perhaps unacknowledged ones. Rescue returns the index
+// of the last entry. The core must not be used afterwards.
 func (c *Core) Rescue() (last uint64, err error) {
 	c.engine.drain()
 	for c.out.effects.Fatal == nil && c.state.applied < c.engine.log.lastIndex() {

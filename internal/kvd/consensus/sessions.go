@@ -6,24 +6,23 @@ import (
 	"slices"
 )
 
-// sessions is the replicated table that makes every write happen exactly once
-// (RIFL, SOSP 2015). A session's writes are numbered 1, 2, 3 … and enter the
-// log in that order, so that "was it executed" is one comparison. It is part of
-// the state machine: every replica changes it at the same log entry, and it is
-// in the snapshot.
+// sessions is the replicated table by which every write is executed exactly once (RIFL, SOSP
+// 2015). The writes of a session are numbered 1, 2, 3 … and enter the log in that order, so
+// that a comparison tells whether a write was executed. The table is part of the state machine:
+// all replicas change it at the same log entry, and snapshots contain it.
 type sessions struct {
 	byID map[uint64]*session
-	// The list in order of last use, least recent first, because that is the
-	// order in which idle sessions expire.
+	// The list is in order of last use, least recent first, the order in which idle sessions
+	// expire.
 	first, last *session
 }
 
 type session struct {
 	id       uint64
 	next     uint64   // the first number that was not executed
-	acked    uint64   // the client has the answers up to here
+	acked    uint64   // the client has the answers up to this number
 	lastUsed int64    // the log's clock
-	answers  []answer // of strong writes in (acked, next), by rising number
+	answers  []answer // of strong writes in (acked, next), by ascending number
 	bytes    int      // of answers
 
 	before, after *session
@@ -33,16 +32,16 @@ type answer struct {
 	seq             uint64
 	index, revision uint64
 	result          []byte
-	lost            bool // the result was too much to be kept
+	lost            bool // the result was too large to keep
 }
 
-// size is about what an answer takes in memory.
+// size returns roughly how much memory an answer takes.
 func (a *answer) size() int { return len(a.result) + 64 }
 
-// keep remembers an answer, until the client has said that it has it. Beyond
-// mostKept bytes the result is left out: asked for again, the leader can only say
-// that the write was executed. That is the newest result, which is on its way to
-// the client just now, and not the oldest, which the client waits for.
+// keep stores an answer until the client acknowledges it. Beyond mostKept bytes the result is
+// left out: if the write is repeated, the leader can only say that it was executed. This
+// affects the newest result, which is being sent to the client now, rather than the oldest,
+// which the client waits for.
 func (s *session) keep(a answer) {
 	if s.bytes+a.size() > mostKept {
 		a.result, a.lost = nil, true
@@ -51,8 +50,8 @@ func (s *session) keep(a answer) {
 	s.bytes += a.size()
 }
 
-// owed is how many bytes of answers are kept that a client does not have which has
-// those up to ack. It says so before the log does.
+// owed returns the size of the answers that a client does not have if it has those up to ack.
+// The client acknowledges them earlier than the log does.
 func (s *session) owed(ack uint64) int {
 	owed := s.bytes
 	for i := 0; owed > mostOwed && i < len(s.answers) && s.answers[i].seq <= ack; i++ {
@@ -65,7 +64,7 @@ func newSessions() *sessions { return &sessions{byID: map[uint64]*session{}} }
 
 func (t *sessions) get(id uint64) *session { return t.byID[id] }
 
-// grant makes sessions with the ids first, first+1 … for count of them.
+// grant creates sessions with the ids first, first+1 … up to count of them.
 func (t *sessions) grant(first, count uint64, now int64) {
 	for id := first; id < first+count; id++ {
 		s := &session{id: id, next: 1, lastUsed: now}
@@ -74,7 +73,7 @@ func (t *sessions) grant(first, count uint64, now int64) {
 	}
 }
 
-// use notes that s was used now, and that its client has all answers up to ack.
+// use notes that s was used at now, and that its client has all answers up to ack.
 func (t *sessions) use(s *session, ack uint64, now int64) {
 	if t.last != s {
 		t.unlink(s)
@@ -95,8 +94,8 @@ func (t *sessions) use(s *session, ack uint64, now int64) {
 	}
 }
 
-// expire removes the sessions that were not used since before, oldest first,
-// and calls gone with the id of each.
+// expire removes the sessions that were last used before the given time, oldest first, and
+// calls gone for each id.
 func (t *sessions) expire(before int64, gone func(id uint64)) {
 	for t.first != nil && t.first.lastUsed < before {
 		s := t.first
@@ -142,8 +141,7 @@ func (t *sessions) unlink(s *session) {
 	s.before, s.after = nil, nil
 }
 
-// append writes the table in order of last use, so that equal tables give
-// equal bytes.
+// append appends the table in order of last use, so that equal tables give equal bytes.
 func (t *sessions) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(t.byID)))
 	for s := t.first; s != nil; s = s.after {
@@ -178,7 +176,7 @@ func readSessions(r *reader) (*sessions, error) {
 			s.bytes += a.size()
 		}
 		if t.byID[s.id] != nil {
-			return nil, fmt.Errorf("session %d stands twice in the snapshot", s.id)
+			return nil, fmt.Errorf("session %d is listed twice in the snapshot", s.id)
 		}
 		t.byID[s.id] = s
 		t.pushBack(s)

@@ -125,7 +125,7 @@ func TestSessionsRefuseDoubles(t *testing.T) {
 	table.grant(3, 1, 0)
 	one := table.append(nil)
 	twice := append([]byte{2}, append(slices.Clone(one[1:]), one[1:]...)...)
-	if _, err := readSessions(&reader{b: twice}); err == nil || !strings.Contains(err.Error(), "session 3 stands twice") {
+	if _, err := readSessions(&reader{b: twice}); err == nil || !strings.Contains(err.Error(), "session 3 is listed twice") {
 		t.Errorf("a session twice: %v", err)
 	}
 }

@@ -14,29 +14,27 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// snapshots saves this replica's state, and restores it after a restart.
+// snapshots saves the state of this replica and restores it after a restart.
 type snapshots struct {
 	*Core
-	saving     bool // one is being written
+	saving     bool // a snapshot is being written
 	savingMark snapshotMark
 	since      int64 // bytes of log applied since the last one
 }
 
-// A snapshot is a head, preceded by its length as a uvarint, and the machine's
-// state:
+// A snapshot is a head, preceded by its length as a uvarint, followed by the machine's state:
 //
 //	version byte 2, or 3 and the format of the cluster as a uvarint
 //	index, term, revision uvarint; log time, alive varint
 //	members, sessions
 //
-// Version 1, which no release wrote, did not know the ids of members that left;
-// it is refused.
+// Version 1, which no release wrote, did not have the ids of former members; it is refused.
 const (
 	snapshotVersion       = 2
 	snapshotVersionFormat = 3
 )
 
-// head is the replicated state besides the machine's.
+// head is the replicated state beside that of the machine.
 type head struct {
 	format                uint64
 	index, term, revision uint64
@@ -47,15 +45,15 @@ type head struct {
 
 const maxHead = 1 << 30
 
-// incoming is a snapshot that a leader sent, until the engine accepts it.
+// incoming is a snapshot of a leader that the engine has not accepted yet.
 type incoming struct {
 	index uint64
 	head  head
 	state io.Reader
 }
 
-// maybeSave asks for a snapshot when enough log has gathered, or when another
-// replica needs one and there is none.
+// maybeSave requests a snapshot when enough log has accumulated, or when another replica needs
+// one and there is none.
 func (s *snapshots) maybeSave() {
 	if s.saving || s.out.effects.Fatal != nil || s.state.applied <= s.engine.log.saved.index {
 		return
@@ -109,8 +107,7 @@ func (s *snapshots) appendHead(b []byte, term uint64) ([]byte, error) {
 	return s.state.sessionsToSave().append(b), nil
 }
 
-// readHead reads the head of a snapshot and leaves the machine's state in the
-// reader that it returns.
+// readHead reads the head of a snapshot and returns a reader for the machine's state.
 func readHead(r io.Reader) (head, io.Reader, error) {
 	br := bufio.NewReader(r)
 	n, err := binary.ReadUvarint(br)
@@ -120,7 +117,7 @@ func readHead(r io.Reader) (head, io.Reader, error) {
 	if n > maxHead {
 		return head{}, nil, fmt.Errorf("head of the snapshot: %d bytes", n)
 	}
-	var b bytes.Buffer // grows with what is there, not with what is promised
+	var b bytes.Buffer // grows with what is read, not by what the length says
 	if _, err := io.CopyN(&b, br, int64(n)); err != nil {
 		return head{}, nil, fmt.Errorf("head of the snapshot: %w", err)
 	}
@@ -152,7 +149,7 @@ func parseHead(b []byte) (head, error) {
 	return h, in.end()
 }
 
-// adopt makes a snapshot this replica's state.
+// adopt makes a snapshot the state of this replica.
 func (s *snapshots) adopt(h head, state io.Reader) error {
 	if h.format > s.state.formatKnown() {
 		return s.state.tooNew("the snapshot", h.format)
@@ -164,13 +161,13 @@ func (s *snapshots) adopt(h head, state io.Reader) error {
 	s.state.applied, s.state.revision, s.state.logTime, s.state.alive = h.index, h.revision, h.logTime, h.alive
 	s.state.members, s.state.sessions = h.members, h.sessions
 	s.state.members.relocate(s.cfg.Addresses)
-	s.state.timeFound(h.term, h.logTime)
+	s.state.noteLogged(h.term, h.logTime)
 	s.engine.log.since = h.members.index
 	return nil
 }
 
-// Install hands in a snapshot file that a leader sent along with m. The file is
-// whole and verified, and is on this replica's disk.
+// Install passes a snapshot file that a leader has sent together with m. The file is complete,
+// verified and on this replica's disk.
 func (c *Core) Install(now Clock, from Addr, m *wire.Message, state io.Reader) {
 	c.now = now
 	h, rest, err := readHead(state)
@@ -181,7 +178,7 @@ func (c *Core) Install(now Clock, from Addr, m *wire.Message, state io.Reader) {
 	c.engine.deliver(from, m, &incoming{h.index, h, rest})
 }
 
-// SnapshotSaved says that the snapshot up to index is on disk, or why it is not.
+// SnapshotSaved reports that the snapshot up to index is on disk, or why it is not.
 func (c *Core) SnapshotSaved(now Clock, index uint64, err error) {
 	c.now = now
 	c.snapshots.saving = false
@@ -208,7 +205,7 @@ func (c *Core) Shipped(now Clock, to Addr, ok bool) {
 	c.engine.observe()
 }
 
-// recover reads this replica's disk.
+// recover restores the state from this replica's disk.
 func (s *snapshots) recover(r Recovered) error {
 	fresh := len(s.state.members.list) > 0
 	if fresh {
@@ -238,14 +235,14 @@ func (s *snapshots) recover(r Recovered) error {
 		s.engine.log.hard = &pb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 	}
 	if last := s.engine.log.lastIndex(); s.engine.log.hard.GetCommit() > last {
-		// The commit may be known before the entries are durable here.
+		// The commit index may be known before the entries are durable here.
 		s.engine.log.hard.Commit = &last
 	}
-	s.out.effects.Records = nil // what replaying an old leader's truncation repeated is on disk already
+	s.out.effects.Records = nil // records that replaying an old leader's truncation has repeated are on disk already
 	return nil
 }
 
-// replay takes one record back.
+// replay applies one record.
 func (s *snapshots) replay(r Record) error {
 	in := reader{b: r.Data}
 	switch r.Kind {
@@ -281,7 +278,7 @@ func (s *snapshots) replay(r Record) error {
 		if err := in.end(); err != nil {
 			return fmt.Errorf("promise: %w", err)
 		}
-		s.standing.longest = min(int64(length&math.MaxInt64), longestPromise)
+		s.election.longest = min(int64(length&math.MaxInt64), longestPromise)
 	case RecordReset:
 		if r.Index > s.engine.log.saved.index {
 			return fmt.Errorf("a snapshot of entry %d was installed, but the newest on disk is of entry %d", r.Index, s.engine.log.saved.index)
@@ -299,12 +296,12 @@ func (s *snapshots) replayMessage(r Record) error {
 		return fmt.Errorf("record of kind %d: %w", r.Kind, err)
 	}
 	id := opID{m.Session, m.Seq}
-	if s.state.over(id) {
+	if s.state.decided(id) {
 		return nil
 	}
 	if r.Kind == RecordIntent {
 		if s.weak.intents.byOp[id] == nil {
-			i := &intent{id: id, message: *m, whole: s.weak.whole(m)}
+			i := &intent{id: id, message: *m, whole: s.weak.complete(m)}
 			s.weak.intents.add(i)
 		}
 		return nil
@@ -320,8 +317,8 @@ func (s *snapshots) replayMessage(r Record) error {
 	return nil
 }
 
-// Carry lists the records that are still needed besides the entries, as a new
-// segment of the log begins with them.
+// Carry returns the records that are still needed besides the entries. A new segment of the log
+// starts with them.
 func (c *Core) Carry() []Record {
 	var hard, open []byte
 	h := c.engine.log.hard
@@ -338,8 +335,8 @@ func (c *Core) Carry() []Record {
 	if c.mutated(CarryForgotten) {
 		return records
 	}
-	if c.standing.longest > 0 {
-		records = append(records, Record{Kind: RecordPromise, Data: appendUvarints(nil, uint64(c.standing.longest))})
+	if c.election.longest > 0 {
+		records = append(records, Record{Kind: RecordPromise, Data: appendUvarints(nil, uint64(c.election.longest))})
 	}
 	for _, r := range c.witness.pool.records {
 		records = append(records, Record{Kind: RecordWitness, Term: r.message.View, Data: r.message.Append(nil)})

@@ -2,22 +2,21 @@ package consensus
 
 import "github.com/weirdb/weir/internal/kvd/wire"
 
-// A transaction may want that a key which is missing was not there since a revision, either
-// (wire.Untouched). The state does not hold that. The leader knows it when it gives the
-// transaction its place in the log: all entries before that place are applied here, or are
-// on their way there as operations of its own; and where the leader has too little history,
-// the transaction fails, as if somebody had been quicker. (One that was in the log of a
-// leader before, was replaced there, and comes back as what precedes a weak write has what
-// that leader has found.)
+// A transaction may require that a missing key has not existed since a revision
+// (wire.Untouched). The state does not contain that. The leader knows it when it appends the
+// transaction: all earlier entries are applied here, or are in flight as operations of its own.
+// If the leader has too little history, the transaction fails, as if another client had been
+// faster. (A transaction that was in the log of an earlier leader, was replaced there, and
+// comes back in the bundle of a weak write has the decision of that leader.)
 
-// decide puts what the leader knows in the place of what a transaction wants of missing keys.
+// decide replaces a transaction's requirements of missing keys by what the leader knows.
 func (l *leadership) decide(o *leadOp) {
 	if len(o.command) == 0 || wire.Verb(o.command[0]) != wire.Transaction {
 		return
 	}
 	var c wire.Command
 	if c.Borrow(o.command) != nil {
-		return // its result will say so
+		return // its result will report the error
 	}
 	var since map[string]uint64
 	for i := range c.Guards {
@@ -45,25 +44,25 @@ func (l *leadership) decide(o *leadOp) {
 			g.Revision = 0
 		}
 	}
-	// Witnesses have it as it was: it is not told before the commit.
+	// Witnesses have the original command, so its result is not sent before the commit.
 	o.command, o.fast = c.Append(nil), false
 }
 
-// untouched removes from since the keys that may have been stored or removed after their
-// revisions, up to the operation that comes next.
+// untouched deletes from since the keys that may have been stored or removed after their
+// revisions, by any operation before the next one.
 func (l *leadership) untouched(since map[string]uint64) {
 	l.c.state.machine.Untouched(since)
 	for _, o := range l.byOp {
 		if len(since) == 0 {
 			return
 		}
-		for _, key := range l.footprint(o).Keys { // whatever makes a key names it
+		for _, key := range l.footprint(o).Keys { // every operation that creates a key names it
 			delete(since, key)
 		}
 	}
 }
 
-// footprint is what an operation touches; nothing if it is malformed.
+// footprint returns what an operation touches; nothing if it is malformed.
 func (l *leadership) footprint(o *leadOp) *wire.Footprint {
 	if !o.footed {
 		o.footed = true

@@ -6,28 +6,27 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// A view is the time of one leader, from when it is open until somebody else's
-// is. A new leader opens it in these steps, whatever the switches say:
+// A view is the period of one leader, from when it is open until the view of another leader is.
+// A new leader opens its view in these steps, under all protocols:
 //
-//	elected     its first, empty entry commits: all that it inherited is
+//	elected     its first, empty entry commits: all inherited entries are
 //	            committed, and the configuration is the newest
-//	collecting  it moves to its view, which stops it from voting in older
-//	            ones, and asks the others to do the same and to send their
-//	            pools. With those of a majority it appends every operation
-//	            that enough of them hold: all that may have completed without
-//	            being ordered are among them, and they commute (S5)
+//	collecting  it moves to its view, so that it votes in no older one, and
+//	            asks the others to do the same and to send their pools. With
+//	            the pools of a majority it appends every operation that
+//	            enough of them have: those include all that may have completed
+//	            without being ordered, and they commute (S5)
 //	recovering  those entries commit
-//	open        it tells everybody, and serves (S6)
+//	open        it announces the view and serves clients (S6)
 //
-// That recovery appends after all inherited entries is right: an inherited
-// entry that conflicts with a completed operation came after it, in a log that
-// holds both, or was committed before it, since otherwise the old leader would
-// have said no (S3).
+// Recovery may append after all inherited entries: an inherited entry that conflicts with a
+// completed operation either follows it, in a log that has both, or was committed before it,
+// since otherwise the old leader would have said no (S3).
 type viewChange struct {
 	*leadership
 	phase phase
 	pools map[uint64][]*record // by replica, until they are a majority
-	until uint64               // recovering: ordinal that must be applied
+	until uint64               // recovering: the ordinal that must be applied
 }
 
 type phase uint8
@@ -49,10 +48,10 @@ func (v *viewChange) firstApplied() {
 	}
 	v.phase = collecting
 	v.pools = map[uint64][]*record{}
-	v.changes.underWay = c.state.members.joint() // begun by an earlier leader
+	v.changes.underWay = c.state.members.joint() // started by an earlier leader
 	c.witness.moveTo(c.engine.term, false)
 	if c.mutated(OpenWithoutRecovery) {
-		v.opens()
+		v.openView()
 		return
 	}
 	c.out.whenDurable(func() {
@@ -60,7 +59,7 @@ func (v *viewChange) firstApplied() {
 			v.gather(c.cfg.ID, slices.Clone(c.witness.pool.records))
 		}
 	})
-	v.lease.stamp() // a replica that sends its pool has answered it: this one can be handed over to as soon as the view is open
+	v.lease.stamp() // a replica that sends its pool has answered this stamp: leadership can be handed to it as soon as the view is open
 	v.askPools()
 }
 
@@ -73,7 +72,7 @@ func (v *viewChange) askPools() {
 	}
 }
 
-// collect answers a new leader: from now on this witness votes in no older view.
+// collect answers a new leader. From now on this witness votes in no older view.
 func (w *witness) collect(from Addr, m *wire.Message) {
 	if m.View < w.view || m.View < w.engine.term || from == Addr(w.cfg.ID) {
 		return
@@ -97,7 +96,7 @@ func (w *witness) collect(from Addr, m *wire.Message) {
 	})
 }
 
-// pooled takes in a witness's pool.
+// pooled processes a witness's pool.
 func (v *viewChange) pooled(from uint64, m *wire.Message) {
 	c := v.c
 	if v.phase != collecting || m.View != c.engine.term || !c.state.members.votes(from) || from == c.cfg.ID {
@@ -115,8 +114,8 @@ func (v *viewChange) pooled(from uint64, m *wire.Message) {
 	v.gather(from, records)
 }
 
-// gather adds a pool; with those of exactly a majority it recovers. More would
-// be wrong: then two operations that conflict could both be held often enough.
+// gather adds a pool, and recovers with the pools of exactly a majority. With more pools two
+// conflicting operations could both be in enough of them.
 func (v *viewChange) gather(from uint64, records []*record) {
 	if v.pools[from] != nil {
 		return
@@ -138,7 +137,7 @@ func (v *viewChange) gather(from uint64, records []*record) {
 	}
 	own := v.pools[v.c.cfg.ID] != nil || !v.c.state.members.votes(v.c.cfg.ID)
 	if len(v.pools) < need || !own {
-		if len(v.pools) == need { // this replica's own must be among them
+		if len(v.pools) == need { // this replica's own pool must be among them
 			delete(v.pools, from)
 		}
 		return
@@ -146,14 +145,14 @@ func (v *viewChange) gather(from uint64, records []*record) {
 	v.recover(threshold)
 }
 
-// recover appends the operations that at least threshold pools hold, in the
-// order of their sessions.
+// recover appends the operations that at least threshold pools have, in the order of their
+// sessions.
 func (v *viewChange) recover(threshold int) {
 	c := v.c
 	count := map[opID]int{}
-	known := map[opID]wire.Write{} // all writes that the pools tell of
+	known := map[opID]wire.Write{} // all writes in the pools
 	var found []*record
-	for _, id := range c.state.members.voters() { // a fixed order
+	for _, id := range c.state.members.voters() { // in a fixed order
 		for _, r := range v.pools[id] {
 			note(known, r)
 			count[r.id]++
@@ -185,7 +184,7 @@ func (v *viewChange) recover(threshold int) {
 		} else if !c.mutated(RecoverWithoutBundle) {
 			v.fill(s, m, known)
 		}
-		if m.Seq == v.after(s) {
+		if m.Seq == v.nextSeq(s) {
 			c.counters.Recovered++
 			c.trace(Event{Kind: EventRecovered, View: c.witness.view, Session: s.id, Seq: m.Seq})
 			v.admit(s, &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}}, nil)
@@ -193,12 +192,11 @@ func (v *viewChange) recover(threshold int) {
 	}
 	v.until = v.ordinal
 	if v.ordinal == before {
-		v.opens()
+		v.openView()
 	}
 }
 
-// note adds to known what a record tells: its own write, and those that it
-// brings along.
+// note adds to known the write of a record and those of its bundle.
 func note(known map[opID]wire.Write, r *record) {
 	known[r.id] = wire.Write{Seq: r.id.seq, Strong: true, Command: r.message.Data}
 	for _, w := range r.message.Bundle {
@@ -209,12 +207,11 @@ func note(known map[opID]wire.Write, r *record) {
 	}
 }
 
-// fill admits the writes of a session that come before a write m that is
-// recovered. Who voted for m has each of them in m's bundle or as a record, but
-// not all in the same way: a write that waits for its commit moves into the
-// bundle when m is sent again.
+// fill admits the writes of a session before a recovered write m. Each witness that voted for m
+// has all of them, in m's bundle or as records, but not all witnesses in the same way: a write
+// that waits for its commit moves to the bundle when m is sent again.
 func (v *viewChange) fill(s *session, m *wire.Message, known map[opID]wire.Write) {
-	for seq := v.after(s); seq < m.Seq; seq++ {
+	for seq := v.nextSeq(s); seq < m.Seq; seq++ {
 		w, ok := known[opID{s.id, seq}]
 		if !ok {
 			return
@@ -223,8 +220,8 @@ func (v *viewChange) fill(s *session, m *wire.Message, known map[opID]wire.Write
 	}
 }
 
-// opens begins to serve.
-func (v *viewChange) opens() {
+// openView starts to serve clients.
+func (v *viewChange) openView() {
 	c := v.c
 	v.phase = opened
 	v.open = true
@@ -261,15 +258,15 @@ func (w *witness) moveTo(view uint64, open bool) {
 	w.out.record(RecordView, view, w.openIndex, appendUvarints(nil, view, flag, w.openView, w.viewOwner, w.openIndex))
 }
 
-// supersede closes a leadership whose replica has moved to the view of another
-// leader, before its engine has heard of that one: what it told before the
-// commit would be taken for that leader's word.
+// supersede ends the leadership of a replica that has moved to another leader's view, before
+// its engine knows of that leader: otherwise results that it sends before the commit would
+// count as those of the other leader.
 func (v *viewChange) supersede() {
 	v.open = false
 	v.phase = superseded
 }
 
-// newView learns that a leader is open.
+// newView notes that a leader's view is open.
 func (w *witness) newView(m *wire.Message) {
 	if m.View < w.view || m.View == w.openView || m.View == 0 {
 		return
@@ -277,8 +274,8 @@ func (w *witness) newView(m *wire.Message) {
 	w.opened(m.View, m.Leader, m.Index)
 }
 
-// opened moves to a view that is open. What older views left in the pool
-// was recovered, or had not completed and is sent again by its client.
+// opened moves to an open view. Operations of older views in the pool were recovered, or have
+// not completed and their clients send them again.
 func (w *witness) opened(view, owner, index uint64) {
 	w.openView, w.viewOwner, w.openIndex = view, owner, index
 	w.moveTo(view, true)

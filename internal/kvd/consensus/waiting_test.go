@@ -33,7 +33,7 @@ func TestLeaderBoundsBytes(t *testing.T) {
 
 	l = newLeadership(r.nodes[lead].core)
 	for range 16 {
-		l.later(client, &wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: large}, nil)
+		l.delay(client, &wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: large}, nil)
 	}
 	if n := len(l.delayed); n == 0 || n > maxWaitingBytes/len(large)+1 {
 		t.Errorf("%d large requests wait for the view", n)
@@ -91,8 +91,8 @@ func TestEarlyWritesAreBounded(t *testing.T) {
 		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: first, Seq: seq, Request: seq, Data: []byte("set k v")})
 		r.settle()
 	}
-	if l.early.of[first] != nil || l.after(l.c.state.sessions.get(first)) != each+1 {
-		t.Errorf("the session's next write is %d", l.after(l.c.state.sessions.get(first)))
+	if l.early.of[first] != nil || l.nextSeq(l.c.state.sessions.get(first)) != each+1 {
+		t.Errorf("the session's next write is %d", l.nextSeq(l.c.state.sessions.get(first)))
 	}
 	sum := 0
 	for _, s := range l.early.of {

@@ -2,17 +2,17 @@ package consensus
 
 import "github.com/weirdb/weir/internal/kvd/wire"
 
-// witness votes before order, in one view at a time.
+// witness votes on operations before they are ordered, in one view at a time.
 type witness struct {
 	*Core
-	view      uint64 // S5: this witness votes in no older one. On disk before it counts
+	view      uint64 // this witness votes in no older view (S5). On disk before it counts
 	openView  uint64 // the newest view that this replica knows to be open
-	openIndex uint64 // what was applied at its leader then
+	openIndex uint64 // the index that its leader had applied then
 	viewOwner uint64 // that leader
 	pool      *pool
 }
 
-// vote votes on an operation that its client also sent to the leader.
+// vote votes on an operation that its client has also sent to the leader.
 func (w *witness) vote(from Addr, m *wire.Message) {
 	no := wire.Message{Kind: wire.Vote, View: w.view, Session: m.Session, Seq: m.Seq, Revision: w.state.members.index}
 	s := w.state.sessions.get(m.Session)
@@ -21,7 +21,7 @@ func (w *witness) vote(from Addr, m *wire.Message) {
 		w.counters.VotesNo++
 		w.out.send(from, no)
 		return
-	case m.Seq < s.next && !w.mutated(LateRecordKept): // S7: applied, so committed; it does not come back into the pool
+	case m.Seq < s.next && !w.mutated(LateRecordKept): // S7: applied, so committed; it must not return to the pool
 		yes := no
 		yes.Flags = wire.FlagYes | wire.FlagApplied
 		w.out.send(from, yes)
@@ -54,9 +54,9 @@ func (w *witness) vote(from Addr, m *wire.Message) {
 	w.out.whenDurable(vote) // S2
 }
 
-// tick passes on to the leader what stays in the pool: the client may have
-// died before the leader had the write, and while it is here, nothing else on its
-// keys completes in one round trip.
+// tick forwards operations to the leader that stay in the pool: their client may have died
+// before the leader had them, and while they are here, nothing else on their keys completes in
+// one round trip.
 func (w *witness) tick() {
 	if w.pool.age++; w.pool.age < 2*w.cfg.ElectionTicks {
 		return
@@ -76,10 +76,10 @@ func (w *witness) tick() {
 	}
 }
 
-// admissible reports that r commutes with everything else in the pool (S1), and
-// that the pool holds all that comes before it in its session.
+// admissible reports whether r commutes with everything else in the pool (S1), and whether the
+// pool has all earlier writes of its session.
 func (w *witness) admissible(s *session, r *record) bool {
-	if !w.continues(s, &r.message) {
+	if !w.hasPrior(s, &r.message) {
 		return false
 	}
 	old := w.pool.get(r.id)
@@ -92,14 +92,14 @@ func (w *witness) admissible(s *session, r *record) bool {
 	return !meets || w.mutated(VoteOnConflict)
 }
 
-// continues reports that the session's strong write before m is in this pool or
-// applied. Pools therefore hold prefixes of what a session has in flight, and
-// what recovery finds in enough of them has no gaps.
-func (w *witness) continues(s *session, m *wire.Message) bool {
+// hasPrior reports whether the session's strong write before m is in this pool or applied. So
+// a pool has a prefix of the writes that a session has in flight, and there are no gaps in what
+// recovery finds in enough pools.
+func (w *witness) hasPrior(s *session, m *wire.Message) bool {
 	return w.mutated(PriorIgnored) || m.Prior < s.next || w.pool.holds(m.Session, m.Prior)
 }
 
-// keep puts a record into the pool and on disk.
+// keep adds a record to the pool and to the disk.
 func (w *witness) keep(r *record) {
 	if old := w.pool.get(r.id); old != nil {
 		w.pool.remove(old)
@@ -108,7 +108,8 @@ func (w *witness) keep(r *record) {
 	w.out.record(RecordWitness, r.message.View, 0, r.message.Append(nil))
 }
 
-// recordOf is the record of a strong write: what it and its bundle touch.
+// recordOf returns the record of a strong write, with the footprints of the write and its
+// bundle.
 func (w *witness) recordOf(m *wire.Message) (*record, bool) {
 	r := &record{id: opID{m.Session, m.Seq}, message: *m}
 	r.message.Kind, r.message.Flags = wire.Record, 0

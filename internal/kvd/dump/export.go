@@ -11,14 +11,14 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// page is how many items are asked for at once; an answer has 16 MB at most.
+// page is the number of items per request; an answer has at most 16 MB.
 const page = 2000
 
-// Export writes what a cluster holds.
+// Export exports the contents of a cluster.
 type Export struct {
 	Client   *kv.Client
 	Head     Head          // Weak: ask the nearest replica, which needs no leader
-	Patience time.Duration // for each answer
+	Patience time.Duration // the timeout of each request
 }
 
 // To writes a dump to w.
@@ -51,7 +51,7 @@ func (e *Export) To(ctx context.Context, w io.Writer) (Summary, error) {
 	return out.Close()
 }
 
-// FromStore writes what the store of a stopped replica holds.
+// FromStore writes the contents of a stopped replica's store.
 func FromStore(s *state.Store, h Head, w io.Writer) (Summary, error) {
 	out, err := NewWriter(w, h)
 	if err != nil {
@@ -71,8 +71,8 @@ func FromStore(s *state.Store, h Head, w io.Writer) (Summary, error) {
 	return out.Close()
 }
 
-// inventory reads a page. All of its items may have gone while it was read: last is where
-// the next page begins, nevertheless.
+// inventory reads a page. last is where the next page begins, even if all items of this page
+// have expired meanwhile.
 func inventory(ctx context.Context, c *kv.Client, from string, options []kv.Option) (items []kv.Item, last string, more bool, err error) {
 	items, more, err = c.Inventory(ctx, from, "", options...)
 	if err != nil || len(items) > 0 || !more {
@@ -84,7 +84,7 @@ func inventory(ctx context.Context, c *kv.Client, from string, options []kv.Opti
 	return nil, from, true, nil
 }
 
-// within bounds one step.
+// within calls do with a timeout.
 func within(ctx context.Context, patience time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -17,19 +17,19 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// Version is that of the format which this package writes.
+// Version is the version of the format that this package writes.
 const Version = 1
 
-// maxLine is the longest line: a key and a value of the largest size in JSON, whose
-// escapes take up to six bytes for one.
+// maxLine is the length of the longest line: a key and a value of the largest size in JSON,
+// which may escape a byte with six.
 const maxLine = 64 << 20
 
-// Head is the first line.
+// Head is the first line of a dump.
 type Head struct {
 	Version int       `json:"weir_kv_export"`
 	Cluster string    `json:"cluster,omitempty"`
 	Time    time.Time `json:"time"`
-	Weak    bool      `json:"weak,omitempty"` // one replica's word, which may have been behind
+	Weak    bool      `json:"weak,omitempty"` // read from one replica, which may have been behind
 }
 
 // line is an item, or the last line.
@@ -47,20 +47,20 @@ type line struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Summary is what a dump, or a cluster, holds.
+// Summary summarizes the contents of a dump or of a cluster.
 type Summary struct {
 	Keys   int   `json:"keys"`   // number of keys
 	Timed  int   `json:"timed"`  // those of them that have a time to live
-	Leased int   `json:"leased"` // those that go with a lease
+	Leased int   `json:"leased"` // those with a lease
 	Bytes  int64 `json:"bytes"`  // of keys and values
-	// Digest is the SHA-256, in hex, of the keys and values that stay: those without a
-	// time to live and without a lease.
+	// Digest is the SHA-256, in hex, of the keys and values without a time to live and without
+	// a lease.
 	Digest string `json:"digest"`
-	// Ageless says that the dump tells nothing of times to live and leases.
+	// Ageless says that the dump has no information on times to live and leases.
 	Ageless bool `json:"ageless,omitempty"`
 }
 
-// sum gathers a Summary.
+// sum computes a Summary.
 type sum struct {
 	Summary
 	hash hash.Hash
@@ -68,8 +68,8 @@ type sum struct {
 
 func newSum() *sum { return &sum{hash: sha256.New()} }
 
-// stays reports that an item does not go by itself.
-func stays(i *kv.Item) bool { return i.TTL == 0 && i.Lease == 0 }
+// permanent reports whether an item has neither a time to live nor a lease.
+func permanent(i *kv.Item) bool { return i.TTL == 0 && i.Lease == 0 }
 
 func (s *sum) add(i *kv.Item) {
 	s.Keys++
@@ -80,7 +80,7 @@ func (s *sum) add(i *kv.Item) {
 	if i.Lease != 0 {
 		s.Leased++
 	}
-	if stays(i) {
+	if permanent(i) {
 		s.digest(i)
 	}
 }
@@ -106,7 +106,7 @@ type Writer struct {
 	sum  *sum
 }
 
-// NewWriter writes the head.
+// NewWriter returns a Writer after writing the head.
 func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	x := &Writer{out: bufio.NewWriterSize(w, 64<<10), file: sha256.New(), sum: newSum()}
 	x.json = json.NewEncoder(io.MultiWriter(x.out, x.file))
@@ -117,7 +117,7 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	return x, nil
 }
 
-// Add writes an item. Keys rise.
+// Add writes an item. Keys must be ascending.
 func (w *Writer) Add(i *kv.Item) error {
 	l := line{Revision: i.Revision, Lease: i.Lease, TTL: i.TTL.Milliseconds()}
 	if utf8.ValidString(i.Key) {
@@ -137,8 +137,7 @@ func (w *Writer) Add(i *kv.Item) error {
 	return nil
 }
 
-// Close writes the last line, and tells what was written. It does not close what is
-// below.
+// Close writes the last line and returns a summary. It does not close the underlying writer.
 func (w *Writer) Close() (Summary, error) {
 	end := line{End: true, Keys: w.sum.Keys, SHA256: hex.EncodeToString(w.file.Sum(nil))}
 	if err := w.json.Encode(end); err != nil {
@@ -150,7 +149,7 @@ func (w *Writer) Close() (Summary, error) {
 	return w.sum.total(), nil
 }
 
-// DamagedError is why a dump is not read, or not to its end.
+// DamagedError says why a dump cannot be read, or only in part.
 type DamagedError struct {
 	Line int // 0: unknown
 	Why  string
@@ -163,21 +162,21 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Why)
 }
 
-// Reader reads a dump, and checks all that can be checked as it goes.
+// Reader reads a dump and checks it.
 type Reader struct {
 	Head    Head
-	Ageless bool // it tells nothing of times to live and leases
+	Ageless bool // it has no information on times to live and leases
 
 	in    *bufio.Reader
 	list  *json.Decoder // the output of weir kv range, instead of lines
 	file  hash.Hash
-	at    int // line
+	at    int // current line
 	keys  int
 	last  string
 	ended bool
 }
 
-// NewReader reads the head.
+// NewReader returns a Reader after reading the head.
 func NewReader(r io.Reader) (*Reader, error) {
 	d := &Reader{in: bufio.NewReaderSize(r, 64<<10), file: sha256.New()}
 	begin, err := d.in.Peek(256)
@@ -205,10 +204,10 @@ func (d *Reader) damaged(format string, args ...any) error {
 	return &DamagedError{Line: d.at, Why: fmt.Sprintf(format, args...)}
 }
 
-// cutShort is what is wrong with a dump that has no end.
+// cutShort describes a dump without its last line.
 const cutShort = "the dump ends before its last line: it was cut short; export again"
 
-// line reads a line with its end.
+// line reads a line including the newline.
 func (d *Reader) line() ([]byte, error) {
 	d.at++
 	var text []byte
@@ -229,7 +228,7 @@ func (d *Reader) line() ([]byte, error) {
 	}
 }
 
-// Next reads the next item; the error is io.EOF after the last one of a whole dump.
+// Next returns the next item, or io.EOF after the last item of a complete dump.
 func (d *Reader) Next() (*kv.Item, error) {
 	if d.ended {
 		return nil, io.EOF
@@ -285,7 +284,8 @@ func (d *Reader) item(l *line) (*kv.Item, error) {
 	return i, nil
 }
 
-// end checks the last line, which no digest covers: it is what a Writer writes, to the byte.
+// end checks the last line, which the digest does not cover: it must be exactly what a Writer
+// writes.
 func (d *Reader) end(l *line, text []byte) error {
 	if exact, err := json.Marshal(l); err != nil || !bytes.Equal(append(exact, '\n'), text) {
 		return d.damaged("the last line is damaged")
@@ -300,7 +300,7 @@ func (d *Reader) end(l *line, text []byte) error {
 	return io.EOF
 }
 
-// Check reads a dump to its end and tells what it holds.
+// Check reads a dump to its end and returns a summary.
 func Check(r io.Reader) (Summary, error) {
 	d, err := NewReader(r)
 	if err != nil {

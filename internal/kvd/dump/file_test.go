@@ -87,7 +87,7 @@ func TestDumpRoundTrip(t *testing.T) {
 func TestDigestIsOfKeysThatStay(t *testing.T) {
 	items := sample()
 	_, whole := written(t, items)
-	_, less := written(t, slices.DeleteFunc(slices.Clone(items), func(i kv.Item) bool { return !stays(&i) }))
+	_, less := written(t, slices.DeleteFunc(slices.Clone(items), func(i kv.Item) bool { return !permanent(&i) }))
 	if whole.Digest != less.Digest {
 		t.Error("keys that go by themselves are in the digest")
 	}

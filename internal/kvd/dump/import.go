@@ -12,35 +12,35 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// Import writes a dump into a cluster. It may be stopped at any moment, and begun again:
-// what is there already is not written again. It looks at all of the dump before it
-// writes anything, and at all of the cluster afterwards.
+// Import imports a dump into a cluster. It may be stopped at any time and repeated: existing
+// items are not written again. It reads the whole dump before it writes anything, and the whole
+// cluster afterwards.
 type Import struct {
 	Client *kv.Client
 	Dump   io.ReadSeeker
-	// Overwrite permits a cluster that holds something else: keys of the dump get its
-	// values, others stay. Without it such a cluster is refused.
+	// Overwrite permits a cluster that has other contents: keys of the dump get its values,
+	// other keys stay. Without it such a cluster is refused.
 	Overwrite bool
-	// KeepLeased writes keys that went with a lease, as keys that stay. Without it they
-	// are left out: their lease is not that of anybody here.
+	// KeepLeased imports keys that had a lease as keys without one. Without it they are left
+	// out, because their leases do not exist here.
 	KeepLeased bool
-	Patience   time.Duration // for each answer
+	Patience   time.Duration // the timeout of each request
 
 	skipped int
 }
 
-// Report is what an import did.
+// Report is the result of an import.
 type Report struct {
-	Summary           // of the dump, as it was asked for
+	Summary           // of the dump
 	Written    int    `json:"written"`     // keys, by this run
-	Same       int    `json:"same"`        // keys that the cluster held already
-	Skipped    int    `json:"skipped"`     // keys of leases, left out
-	Gone       int    `json:"gone"`        // keys with a time to live whose time is over
+	Same       int    `json:"same"`        // keys that the cluster had already
+	Skipped    int    `json:"skipped"`     // keys with a lease, left out
+	Gone       int    `json:"gone"`        // keys whose time to live has passed
 	Others     int    `json:"others"`      // keys of the cluster that the dump does not have
-	ClusterHas string `json:"cluster_has"` // digest of the keys that stay, read back from the cluster
+	ClusterHas string `json:"cluster_has"` // digest of the keys without time to live and lease, read back from the cluster
 }
 
-// NotEmptyError is why a cluster is refused: it holds what the dump does not.
+// NotEmptyError says that a cluster is refused because it has other contents than the dump.
 type NotEmptyError struct {
 	Others, Different int
 	Example           string // a key
@@ -50,7 +50,7 @@ func (e *NotEmptyError) Error() string {
 	return fmt.Sprintf("the cluster is not empty: it holds %d keys that the dump does not have, and %d with other values or times to live, such as %q; nothing was written", e.Others, e.Different, e.Example)
 }
 
-// Run imports, and verifies.
+// Run imports the dump and verifies the result.
 func (i *Import) Run(ctx context.Context) (r Report, err error) {
 	if r.Summary, err = i.check(); err != nil {
 		return r, err
@@ -84,8 +84,8 @@ func (i *Import) Run(ctx context.Context) (r Report, err error) {
 	return r, nil
 }
 
-// DifferError says that the cluster does not hold what was written: another client writes,
-// too.
+// DifferError says that the cluster does not contain what was written, because another client
+// writes as well.
 type DifferError struct {
 	Differ, Absent, Others int
 	Example                string
@@ -95,7 +95,7 @@ func (e *DifferError) Error() string {
 	return fmt.Sprintf("after the import the cluster holds %d keys with other values or times to live, lacks %d and has %d besides, such as %q: another client writes to it; stop that, and import again", e.Differ, e.Absent, e.Others, e.Example)
 }
 
-// rewind begins a pass over the dump.
+// rewind starts another pass over the dump.
 func (i *Import) rewind() (*Reader, error) {
 	if _, err := i.Dump.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("read the dump again: %w", err)
@@ -104,7 +104,7 @@ func (i *Import) rewind() (*Reader, error) {
 	return NewReader(i.Dump)
 }
 
-// next is the next item to import, nil after the last one.
+// next returns the next item to import, nil after the last one.
 func (i *Import) next(d *Reader) (*kv.Item, error) {
 	for {
 		item, err := d.Next()
@@ -123,7 +123,7 @@ func (i *Import) next(d *Reader) (*kv.Item, error) {
 	}
 }
 
-// check reads all of the dump.
+// check reads the whole dump.
 func (i *Import) check() (Summary, error) {
 	d, err := i.rewind()
 	if err != nil {
@@ -143,12 +143,12 @@ func (i *Import) check() (Summary, error) {
 	}
 }
 
-// comparison is of a dump with a cluster.
+// comparison is the result of comparing a dump with a cluster.
 type comparison struct {
 	same, absent, differ, others int
-	gone                         int    // absent, and have had a time to live
-	example                      string // of what is not as it should be
-	sum                          *sum   // of what the cluster has of the dump's keys that stay; nil: not asked for
+	gone                         int    // absent, and had a time to live
+	example                      string // a key that differs
+	sum                          *sum   // sums up the keys in the cluster that are in the dump and stay; nil: not wanted
 }
 
 func (c *comparison) note(count *int, key string) {
@@ -158,9 +158,9 @@ func (c *comparison) note(count *int, key string) {
 	}
 }
 
-// compare walks over the dump and the cluster, both by rising key. An item with a time to
-// live may be gone: whether it was ever written is not known, which matters only before
-// the import.
+// compare reads the dump and the cluster in parallel, both by ascending key. An item with a
+// time to live may be absent: it is unknown whether it was ever written, which matters only
+// before the import.
 func (i *Import) compare(ctx context.Context, c *comparison) error {
 	d, err := i.rewind()
 	if err != nil {
@@ -186,7 +186,7 @@ func (i *Import) compare(ctx context.Context, c *comparison) error {
 		case have == nil || want.Key < have.Key:
 			switch {
 			case c.sum == nil:
-				c.absent++ // as it is to be before the import
+				c.absent++ // as expected before the import
 			case want.TTL != 0:
 				c.gone++
 			default:
@@ -207,20 +207,20 @@ func (i *Import) compare(ctx context.Context, c *comparison) error {
 	}
 }
 
-// same reports that the cluster holds an item as the dump has it: with its value, and
-// with or without a time to live, which runs, so that its length is not compared. An
-// ageless dump does not tell that. A key of a lease goes with it, whatever it holds.
+// same reports whether the cluster has an item with the same value as the dump, and also with
+// or without a time to live. Its remaining length is not compared. An ageless dump has no such
+// information. Keys with a lease never count as the same.
 func same(want, have *kv.Item, ageless bool) bool {
 	return slices.Equal(want.Value, have.Value) && (ageless || have.Lease == 0 && (want.TTL != 0) == (have.TTL != 0))
 }
 
 func (c *comparison) add(want, have *kv.Item) {
-	if c.sum != nil && stays(want) {
+	if c.sum != nil && permanent(want) {
 		c.sum.digest(have)
 	}
 }
 
-// cursor walks over the keys of a cluster.
+// cursor iterates over the keys of a cluster.
 type cursor struct {
 	ctx   context.Context
 	i     *Import
@@ -229,7 +229,7 @@ type cursor struct {
 	more  bool
 }
 
-// item is the one at hand, nil behind the last.
+// item returns the current item, nil after the last one.
 func (c *cursor) item() (*kv.Item, error) {
 	for len(c.items) == 0 {
 		if !c.more {
@@ -252,13 +252,13 @@ func (c *cursor) item() (*kv.Item, error) {
 func (c *cursor) step() { c.items = c.items[1:] }
 
 const (
-	atOnce  = 64        // writes under way, where they are small
-	unit    = 256 << 10 // bytes of which each takes the place of a small write
+	atOnce  = 64        // small writes in flight
+	unit    = 256 << 10 // a write of this many bytes counts as one more small write
 	goingOn = "what was written stays; give the same command again, and it goes on"
 )
 
-// write puts all items that the cluster does not hold, many at once. It counts what the
-// cluster holds anew: writes of an import that was killed may have come through since.
+// write writes all items that the cluster does not have, many concurrently. It counts again
+// what the cluster has: writes of an import that was killed may have arrived since.
 func (i *Import) write(ctx context.Context) (written, held int, err error) {
 	d, err := i.rewind()
 	if err != nil {
@@ -310,8 +310,8 @@ func (i *Import) write(ctx context.Context) (written, held int, err error) {
 	return written, held, nil
 }
 
-// holds reports that the cluster had the same item when its page was read. Items arrive
-// by rising key.
+// holds reports whether the cluster had the same item when its page was read. Items must be
+// ascending by key.
 func (c *cursor) holds(want *kv.Item, ageless bool) (bool, error) {
 	for {
 		have, err := c.item()
@@ -325,8 +325,8 @@ func (c *cursor) holds(want *kv.Item, ageless bool) (bool, error) {
 	}
 }
 
-// put writes an item. Without leave to overwrite it does not take the place of one that
-// somebody has written meanwhile.
+// put writes an item. Unless Overwrite is set, it does not replace an item that another client
+// has written meanwhile.
 func (i *Import) put(ctx context.Context, item *kv.Item, ageless bool) error {
 	var options []kv.Option
 	if item.TTL > 0 {
@@ -345,7 +345,7 @@ func (i *Import) put(ctx context.Context, item *kv.Item, ageless bool) error {
 		case err != nil:
 			return err
 		case len(have) == 1 && same(item, &have[0], ageless):
-			return nil // an earlier run's write that came through late
+			return nil // a write of an earlier run that arrived late
 		}
 		return fmt.Errorf("key %q: another client writes to the cluster", item.Key)
 	})

@@ -8,9 +8,9 @@ import (
 )
 
 // weir kv range --limit none --json prints one object, {"items": [...], "more": false}. It has
-// no digest, and tells nothing of times to live and leases.
+// no digest, and no times to live or leases.
 
-// noDump is why a file that begins otherwise is refused.
+// noDump is the error for a file that begins in another way.
 const noDump = "this is neither what weir kv export writes nor what weir kv range --limit none --json prints"
 
 func (d *Reader) openList() error {
@@ -24,7 +24,7 @@ func (d *Reader) openList() error {
 	return nil
 }
 
-// nextOfList reads an item of a list, and after the last one what is behind it.
+// nextOfList reads the next item of a list, and after the last one the rest of the object.
 func (d *Reader) nextOfList(l *line) (more bool, err error) {
 	if d.list.More() {
 		d.at = d.keys + 1
@@ -45,7 +45,7 @@ func (d *Reader) nextOfList(l *line) (more bool, err error) {
 			case !rest.closed:
 				return false, &DamagedError{Why: cut}
 			case rest.more:
-				return false, &DamagedError{Why: "the list is not whole: it says that there are more; list with --limit none"}
+				return false, &DamagedError{Why: "the list is incomplete: it says that there are more items; list with --limit none"}
 			case rest.keysOnly:
 				return false, &DamagedError{Why: "the list is without values (--keys-only)"}
 			}

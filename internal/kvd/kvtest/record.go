@@ -1,5 +1,5 @@
 // Package kvtest loads a cluster and checks every answer, for tests that kill, pause and
-// cut off its replicas meanwhile.
+// separate its replicas.
 package kvtest
 
 import (
@@ -16,10 +16,9 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// Record is what clients did and what they were told. Strong operations on one key
-// must be linearizable; a counter counts every increment that was acknowledged, and
-// none twice; sessions see their own weak writes. Its methods may be called
-// concurrently.
+// Record records the operations of clients and their outcomes. Strong operations on a key must
+// be linearizable, a counter must include every acknowledged increment exactly once, and
+// sessions must see their own weak writes. Safe for concurrent use.
 type Record struct {
 	tb    testing.TB
 	start time.Time
@@ -39,14 +38,14 @@ func NewRecord(tb testing.TB) *Record {
 	}
 }
 
-// Forget drops the histories, which were checked. Counters go on.
+// Forget drops the histories, after a check. Counters are kept.
 func (r *Record) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.history)
 }
 
-// Operations is how many have ended.
+// Operations returns the number of completed operations.
 func (r *Record) Operations() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +57,7 @@ type registerOp struct {
 	value string
 }
 
-// registers is what porcupine checks: puts and gets of one key.
+// registers is the model for porcupine: puts and gets of a key.
 var registers = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, output any) (bool, any) {
@@ -79,7 +78,7 @@ func (r *Record) note(key string, op porcupine.Operation) {
 	r.history[key] = append(r.history[key], op)
 }
 
-// Put writes a key, strongly.
+// Put writes a key strongly.
 func (r *Record) Put(ctx context.Context, c *kv.Client, client int, key, value string) {
 	call := r.now()
 	_, err := c.Put(ctx, key, []byte(value))
@@ -87,14 +86,14 @@ func (r *Record) Put(ctx context.Context, c *kv.Client, client int, key, value s
 	var unknown *kv.UnknownError
 	switch {
 	case errors.As(err, &unknown):
-		end = 1 << 62 // it may take effect at any time from now on
+		end = 1 << 62 // it may take effect at any later time
 	case err != nil:
 		return // it was not sent
 	}
 	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{true, value}, Call: call, Output: "", Return: end})
 }
 
-// Get reads a key, strongly. It reports whether there was an answer.
+// Get reads a key strongly and reports whether there was an answer.
 func (r *Record) Get(ctx context.Context, c *kv.Client, client int, key string) bool {
 	call := r.now()
 	item, err := c.Get(ctx, key)
@@ -105,7 +104,7 @@ func (r *Record) Get(ctx context.Context, c *kv.Client, client int, key string) 
 	return true
 }
 
-// Increment counts one up.
+// Increment increments a counter.
 func (r *Record) Increment(ctx context.Context, c *kv.Client, key string) {
 	_, err := c.Increment(ctx, key, 1)
 	r.mu.Lock()
@@ -120,7 +119,7 @@ func (r *Record) Increment(ctx context.Context, c *kv.Client, key string) {
 	}
 }
 
-// OwnWeak writes a key that is the client's own weakly, and reads it weakly.
+// OwnWeak writes a key of this client weakly, and reads it weakly.
 func (r *Record) OwnWeak(ctx context.Context, c *kv.Client, key, value string) {
 	if _, err := c.Put(ctx, key, []byte(value), kv.Weak()); err != nil {
 		return
@@ -137,8 +136,8 @@ func (r *Record) OwnWeak(ctx context.Context, c *kv.Client, key, value string) {
 	}
 }
 
-// Check judges, and reads the counters by get, which must answer. It returns how
-// many histories there were, and of how many 20 s did not decide.
+// Check checks all histories, and reads the counters by get, which must answer. It returns the
+// number of histories, and of those that could not be decided within 20 s.
 func (r *Record) Check(get func(key string) (item kv.Item, found bool)) (histories, undecided int) {
 	r.mu.Lock()
 	acked, unknown, history := maps.Clone(r.acked), maps.Clone(r.unknown), maps.Clone(r.history)
@@ -162,8 +161,8 @@ func (r *Record) Check(get func(key string) (item kv.Item, found bool)) (histori
 	return histories, undecided
 }
 
-// Write notes a strong write of a key by other means than package kv. do reports whether
-// the write was answered, or else whether it may have happened all the same.
+// Write records a strong write by other means than package kv. do reports whether the write was
+// answered and, if not, whether it may have happened.
 func (r *Record) Write(client int, key, value string, do func() (answered, unknown bool)) {
 	call := r.now()
 	answered, unknown := do()
@@ -178,7 +177,7 @@ func (r *Record) Write(client int, key, value string, do func() (answered, unkno
 	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{true, value}, Call: call, Output: "", Return: end})
 }
 
-// Read notes a strong read of a key by other means; "" is a key that does not exist.
+// Read records a strong read by other means; "" stands for a key that does not exist.
 func (r *Record) Read(client int, key string, do func() (value string, answered bool)) {
 	call := r.now()
 	value, answered := do()

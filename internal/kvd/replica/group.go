@@ -53,7 +53,7 @@ func (p *peers) findGroup() error {
 		return fmt.Errorf("directory %s: file group: %q: want 16 hexadecimal digits; %s", p.cfg.Dir, noted, wal.GroupHint)
 	}
 	copy(p.group[:], b)
-	if founders := p.core.Founders(); len(founders) > 0 {
+	if founders := p.core.FirstMembers(); len(founders) > 0 {
 		p.group = groupBy(founders)
 	}
 	if p.group.String() != noted {

@@ -129,7 +129,7 @@ func (r *Replica) recover() error {
 	if found.Torn != nil {
 		r.cfg.Log.Info("a write that a crash cut short was cut off", "file", found.Torn.File, "offset", found.Torn.Offset, "what", found.Torn.What)
 	}
-	for _, err := range found.Passed {
+	for _, err := range found.Unusable {
 		r.cfg.Log.Warn("a snapshot is damaged and was passed over", "error", err)
 	}
 	r.store = state.New(state.Config{Changes: keptChanges})
@@ -213,7 +213,7 @@ func (r *Replica) compareFirst(log *wal.Log, made []consensus.Member) (again boo
 	switch {
 	case len(r.cfg.Members) == 0: // it is only read
 		return false, nil
-	case now == joins && first != joins && r.core.Untried():
+	case now == joins && first != joins && r.core.Fresh():
 		return false, fmt.Errorf("directory %s: it was begun by one of the first members of a cluster, with --peers %s and without --join, and has nothing yet: "+
 			"remove it and start again with --join, or start without --join", r.cfg.Dir, first)
 	case first == now || first == joins || now == joins:
@@ -221,11 +221,11 @@ func (r *Replica) compareFirst(log *wal.Log, made []consensus.Member) (again boo
 	case len(others) == 0 && len(made) == len(r.cfg.Members):
 		r.cfg.Log.Info("members are at other addresses than at the first start", "directory", first, "options", now)
 		return false, nil
-	case r.core.Untried():
+	case r.core.Fresh():
 		r.cfg.Log.Warn("the first members are those of the options; this replica was first started with others, and has done nothing since",
 			"directory", first, "options", now)
 		return true, log.SetFirst(now)
-	case len(others) > 0 && r.core.Alone():
+	case len(others) > 0 && r.core.SoleMember():
 		return false, fmt.Errorf("directory %s: it is a cluster of replica %d alone, since it was first started with --peers %s, and --peers names others now: "+
 			"if nothing in it is of use, remove it and start again; else start it with --peers %s, and add the others (start them with --join, then weir kv member add)",
 			r.cfg.Dir, r.cfg.ID, first, first)

@@ -38,9 +38,9 @@ func (l *line) unfit(e *entry, o *session.Outcome) bool {
 	case e.reply == nil || e.wait != nil:
 		return false
 	case o.Command == nil:
-		e.reply.Must(size)
+		e.reply.ForceAccept(size)
 		return false
-	case !e.stale && e.reply.Takes(size):
+	case !e.stale && e.reply.Accept(size):
 		return false
 	default:
 		e.waits = true
@@ -87,7 +87,7 @@ func (l *line) askAgain(now int64) (asked bool) {
 			l.again = l.again[1:]
 			continue
 		}
-		if !e.reply.TakesLater(u.size, l.coming) {
+		if !e.reply.CouldAccept(u.size, l.coming) {
 			break
 		}
 		err := l.handQueued(now, &queued{tag: u.tag, command: u.command, query: true, local: e.level == resp.Local, weak: e.level != resp.Strong})

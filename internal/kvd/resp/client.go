@@ -30,7 +30,7 @@ func connectionCommands() []command {
 	}
 }
 
-// caching is what CLIENT CACHING says of the next command.
+// caching is the effect of CLIENT CACHING on the next command.
 type caching uint8
 
 const (
@@ -39,32 +39,32 @@ const (
 	cachingNo
 )
 
-// state is what a client has made of its connection.
+// state is the state of a connection that its client can change.
 type state struct {
 	id      uint64
 	since   time.Time
 	proto   uint8
 	level   Level
-	user    *User     // nil: has yet to log in
-	loginBy time.Time // or is disconnected
+	user    *User     // nil: not logged in
+	loginBy time.Time // otherwise it is disconnected
 	multi   *queue
 	watched watched
-	call    call // the command under execution
+	call    call // the command being executed
 
 	listener  listener
 	optIn     bool // tracks after CLIENT CACHING YES only
 	optOut    bool // tracks except after CLIENT CACHING NO
 	caching   caching
-	redirects bool // has asked for the slots of the cluster, and so understands MOVED
+	redirects bool // it has asked for the slots of the cluster, so it understands MOVED
 
-	identity // under conn.mu, since CLIENT LIST of others shows it
+	identity // guarded by conn.mu, since CLIENT LIST of other clients shows it
 }
 
-// identity is what a client says of itself.
+// identity is how a client describes itself.
 type identity struct{ name, library, version string }
 
-// nobody is whom a server without users serves.
-var nobody = &User{Name: "default"}
+// defaultUser is the user of every client if a server has no users.
+var defaultUser = &User{Name: "default"}
 
 func ping(k *call) {
 	switch len(k.args) {
@@ -89,13 +89,13 @@ func reset(k *call) {
 	c.multi, c.watched, c.level, c.proto = nil, watched{}, Strong, 2
 	c.stopListening()
 	c.setIdentity(func(i *identity) { i.name = "" })
-	c.comeAnew()
+	c.resetLogin()
 	k.proto = 2
 	k.reply.proto = 2
 	k.simple("RESET")
 }
 
-// setIdentity changes what others can see.
+// setIdentity changes the identity.
 func (c *conn) setIdentity(change func(*identity)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func readWrite(k *call) {
 
 func asking(k *call) { k.ok() }
 
-// timeout reads milliseconds.
+// timeout parses a number of milliseconds.
 func (k *call) timeout(arg []byte) (d time.Duration, ok bool) {
 	n, ok := parseInt(arg)
 	switch {
@@ -163,8 +163,7 @@ func wait(k *call) {
 	}
 }
 
-// waitAOF asks for the same as wait, since what a replica of weir has is on its
-// disk.
+// waitAOF does the same as wait, since replicas of weir write to their disks.
 func waitAOF(k *call) {
 	local, ok := parseInt(k.args[1])
 	replicas, also := parseInt(k.args[2])
@@ -177,15 +176,16 @@ func waitAOF(k *call) {
 	}
 }
 
-// renderWaitAOF is the own disk, which has what was answered, and the others'.
+// renderWaitAOF renders the counts of this replica's disk, which has all that was answered, and
+// of the others'.
 func renderWaitAOF(e *encoder, _ *shape, r []wire.Result) {
 	e.array(2)
 	e.int(1)
 	e.int(r[0].Number)
 }
 
-// await waits for the writes before it. Commands after it are executed meanwhile;
-// their replies come after its own, and a client that goes away is noticed.
+// await waits for earlier writes. Later commands are executed meanwhile. Their replies follow
+// its own, and a disconnect of the client is noticed.
 func (k *call) await(replicas int, d time.Duration, s shape) {
 	k.to.shape = s
 	k.asked = true
@@ -266,7 +266,7 @@ func (k *call) setInfo() {
 	k.ok()
 }
 
-// describe is a client's line in CLIENT LIST.
+// describe returns a client's line in CLIENT LIST.
 func (c *conn) describe() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// trackingOptions is what CLIENT TRACKING was asked for.
+// trackingOptions are the options of CLIENT TRACKING.
 type trackingOptions struct {
 	byPrefix, optIn, optOut, noLoop bool
 	prefixes                        []string
@@ -72,8 +72,8 @@ func readTracking(args [][]byte) (o trackingOptions, why string) {
 	return o, ""
 }
 
-// trackingConflict says why tracking cannot be on in the way asked for, in
-// Redis' words where Redis refuses too.
+// trackingConflict returns an error if the options conflict, in Redis' words where Redis
+// returns an error, too.
 func (c *conn) trackingConflict(o *trackingOptions) string {
 	l := &c.listener
 	switch {
@@ -96,7 +96,7 @@ func (c *conn) trackingConflict(o *trackingOptions) string {
 	return overlap(l.prefixes, o.prefixes)
 }
 
-// overlap says which of the prefixes asked for contains another, or is contained.
+// overlap returns an error if one of the prefixes contains another.
 func overlap(existing, asked []string) string {
 	for i, p := range asked {
 		contains := func(q string) bool { return strings.HasPrefix(p, q) || strings.HasPrefix(q, p) }
@@ -110,13 +110,13 @@ func overlap(existing, asked []string) string {
 	return ""
 }
 
-// stopListening ends what the client hears of keys: tracking, and WEIR.WATCH.
+// stopListening stops CLIENT TRACKING and WEIR.WATCH.
 func (c *conn) stopListening() {
 	c.stopTracking()
 	c.srv.tracker.set(&c.listener, func() { c.listener.watched = nil })
 }
 
-// stopTracking is what CLIENT TRACKING OFF does.
+// stopTracking executes CLIENT TRACKING OFF.
 func (c *conn) stopTracking() {
 	l := &c.listener
 	if l.mode == untracked {
@@ -183,7 +183,7 @@ func trackingInfo(k *call) {
 	}
 }
 
-// track notes that the client may keep what a command reads.
+// track notes that the client may cache what a command reads.
 func (k *call) track(cmd *wire.Command) {
 	c := k.c
 	if c.listener.mode == untracked || cmd.Verb.IsWrite() {

@@ -15,9 +15,9 @@ func clusterCommands() []command {
 	}
 }
 
-// elsewhere says where a command is to be sent instead, to clients that
-// understand it. For all others this replica forwards what it cannot do.
-func (c *conn) elsewhere(cmd *command, args [][]byte) string {
+// redirect returns a redirect for a command if the client understands it. For other clients
+// this replica forwards what it cannot execute.
+func (c *conn) redirect(cmd *command, args [][]byte) string {
 	st := c.srv.backend.Status()
 	if st.Loading {
 		return errorText(ErrLoading)
@@ -53,8 +53,8 @@ func (st *Status) helloRole() string {
 	return "replica"
 }
 
-// address is where the client of c reaches a member. A member that listens on
-// all addresses is where the client has reached this one.
+// address returns the address at which the client of c reaches a member. A member that listens
+// on all addresses has the host at which the client has reached this one.
 func (c *conn) address(m *Member) (host, port string) {
 	host, port, err := net.SplitHostPort(m.Resp)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *conn) address(m *Member) (host, port string) {
 	return host, port
 }
 
-// reachable lists the members with a Redis front, the leader first.
+// reachable returns the members with an address for Redis clients, the leader first.
 func (st *Status) reachable() []*Member {
 	var list []*Member
 	for i := range st.Members {
@@ -89,7 +89,7 @@ func (st *Status) reachable() []*Member {
 	return list
 }
 
-// nodeID is a member's name in the form that clients of clusters know.
+// nodeID returns a member's id as clients of Redis Cluster expect it.
 func nodeID(id uint64) string { return fmt.Sprintf("%040x", id) }
 
 func cluster(k *call) {
@@ -144,7 +144,7 @@ func (st *Status) clusterInfo() string {
 	return b.String()
 }
 
-// clusterSlots tells that all slots are the leader's, and the others its replicas.
+// clusterSlots says that the leader has all slots, and that the other members are its replicas.
 func (k *call) clusterSlots(st *Status) {
 	list := st.reachable()
 	if st.member(st.Leader) == nil || len(list) == 0 {
@@ -168,7 +168,7 @@ func (k *call) clusterSlots(st *Status) {
 func portNumber(port string) int64 {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return 0 // a name of a service, which no client could use
+		return 0 // the name of a service, which clients cannot use
 	}
 	return int64(n)
 }

@@ -9,23 +9,23 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// flags say how a command is to be treated.
+// flags say how to treat a command.
 type flags uint16
 
 const (
 	isWrite    flags = 1 << iota // changes the store
 	isRead                       // reads the store
-	anybody                      // before the login too
-	always                       // while the store is loading too
-	notQueued                    // executed at once inside MULTI
-	notInMulti                   // refused inside MULTI
+	anybody                      // permitted before login
+	always                       // permitted while the store is loading
+	notQueued                    // executed at once in MULTI
+	notInMulti                   // not permitted in MULTI
 	isFast
 )
 
-// command is what the server knows of one command.
+// command describes a command.
 type command struct {
 	name              string // in lower case
-	arity             int    // how many arguments, itself included; -n: at least n
+	arity             int    // number of arguments, including the name; -n: at least n
 	flags             flags
 	first, last, step int // which arguments are keys, as in COMMAND INFO
 	run               func(k *call)
@@ -33,7 +33,7 @@ type command struct {
 	summary           string
 }
 
-// table finds commands by their names in lower case.
+// table has the commands by their lower-case names.
 type table map[string]*command
 
 func newTable() table {
@@ -49,10 +49,10 @@ func newTable() table {
 	return t
 }
 
-// maxName is longer than any name of a command.
+// maxName is longer than any command name.
 const maxName = 32
 
-// find looks a command up, whatever its case.
+// find finds a command, ignoring case.
 func (t table) find(name []byte) *command {
 	if len(name) > maxName {
 		return nil
@@ -87,8 +87,8 @@ func (m *command) keys(args [][]byte) [][]byte {
 	return keys
 }
 
-// call is one command under execution. What a handler appends to the encoder is
-// the answer, unless it asks the store.
+// call is the execution of a command. What a handler appends to the encoder is the answer,
+// unless it sends a request to the store.
 type call struct {
 	encoder
 	c       *conn
@@ -96,13 +96,13 @@ type call struct {
 	args    [][]byte // the command's name first
 	to      *answer
 	reply   *Reply
-	txn     *transaction // being put together by EXEC; nil outside of it
+	txn     *transaction // being built by EXEC; nil outside of it
 	level   Level
 	certain bool // see Request.Certain
 	asked   bool // the answer depends on a result
 }
 
-// command executes a command, or queues it, or says why not.
+// command executes a command, queues it or refuses it.
 func (c *conn) command(args [][]byte, size int) {
 	r := c.newReply(size)
 	cmd := c.srv.table.find(args[0])
@@ -137,8 +137,7 @@ func (c *conn) command(args [][]byte, size int) {
 	}
 }
 
-// end stores an answer that needs no result. It waits to be read like what was asked
-// of the store.
+// end stores an answer that needs no result. It waits for its turn like those of the store.
 func (k *call) end() {
 	if !k.asked {
 		k.to.text = k.b
@@ -156,7 +155,7 @@ func (c *conn) answer(r *Reply, write func(e *encoder)) {
 	r.Done(noResult, nil)
 }
 
-// refusal says why a command is not executed, in the order in which Redis looks.
+// refusal returns the error if a command is not permitted, with the checks in Redis' order.
 func (c *conn) refusal(cmd *command, args [][]byte) string {
 	switch {
 	case cmd == nil:
@@ -171,7 +170,7 @@ func (c *conn) refusal(cmd *command, args [][]byte) string {
 		return "ERR Command not allowed inside a transaction"
 	}
 	if cmd.flags&(isRead|isWrite) != 0 {
-		return c.elsewhere(cmd, args)
+		return c.redirect(cmd, args)
 	}
 	return ""
 }
@@ -180,12 +179,12 @@ func wrongNumber(name string) string {
 	return "ERR wrong number of arguments for '" + name + "' command"
 }
 
-// wrongArity answers a subcommand with too few or too many arguments.
+// wrongArity answers a subcommand with a wrong number of arguments.
 func (k *call) wrongArity() {
 	k.fail(wrongNumber(k.cmd.name + "|" + strings.ToLower(string(k.args[1]))))
 }
 
-// unknownSub answers HELP, and a subcommand that there is not.
+// unknownSub answers HELP and unknown subcommands.
 func (k *call) unknownSub() {
 	if is(k.args[1], "HELP") {
 		k.array(1)
@@ -195,8 +194,7 @@ func (k *call) unknownSub() {
 	k.fail(fmt.Sprintf("ERR unknown subcommand '%.128s'. Try %s HELP.", k.args[1], strings.ToUpper(k.cmd.name)))
 }
 
-// unknownCommand is Redis' own wording, and a word more where Redis has the
-// command and weir does not.
+// unknownCommand uses Redis' wording, and says more if Redis has the command and weir does not.
 func unknownCommand(args [][]byte) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ERR unknown command '%.128s', with args beginning with: ", args[0])
@@ -212,7 +210,7 @@ func unknownCommand(args [][]byte) string {
 	return b.String()
 }
 
-// missing says why weir lacks a command of Redis.
+// missing says why weir does not have a command of Redis.
 func missing(name string) string {
 	const notInWeir = "not in weir"
 	const stringsOnly = "weir holds strings only: no lists, sets, hashes, sorted sets or streams"
@@ -255,7 +253,7 @@ var otherTypes = func() map[string]bool {
 	return names
 }()
 
-// ask sends one command to the store; s renders its result.
+// ask sends a command to the store; s renders its result.
 func (k *call) ask(cmd wire.Command, s shape) {
 	if k.refused(&cmd) {
 		return
@@ -272,7 +270,7 @@ func (k *call) ask(cmd wire.Command, s shape) {
 	k.c.batch = append(k.c.batch, Request{Command: cmd, Level: k.level, Certain: k.certain, Reply: k.reply})
 }
 
-// askAll sends several commands that take effect at once.
+// askAll sends several commands that take effect atomically.
 func (k *call) askAll(s shape, cmds ...wire.Command) {
 	for i := range cmds {
 		if k.refused(&cmds[i]) {
@@ -294,12 +292,11 @@ func (k *call) askAll(s shape, cmds ...wire.Command) {
 	k.c.batch = append(k.c.batch, Request{Command: all, Level: k.level, Certain: k.certain, Reply: k.reply})
 }
 
-// roomFor is what the answer to a small question may take, beside the values that a
-// query asks for.
+// roomFor estimates the size of the answer to a small request, beside the values of a query.
 func (c *conn) roomFor(cmd *wire.Command) int {
-	const each = 100 // bytes: what stands for a key in a result, rounded
-	if tells(cmd) {
-		return c.srv.cfg.MaxInFlightBytes / mayTell
+	const each = 100 // in bytes: about what a key takes in a result
+	if answersWithValues(cmd) {
+		return c.srv.cfg.MaxInFlightBytes / maxValueWrites
 	}
 	switch cmd.Verb {
 	case wire.Many:
@@ -314,14 +311,14 @@ func (c *conn) roomFor(cmd *wire.Command) int {
 	}
 }
 
-// refused answers a command that the store would not take.
+// refused answers a command that the store would reject.
 func (k *call) refused(cmd *wire.Command) bool {
 	err := cmd.ValidateParsed()
 	if err == nil && k.reply.cost > wire.MaxCommand/2 {
 		err = cmd.Validate()
 	}
 	if need := cmd.Needs(); err == nil && need > 1 && need > k.c.srv.backend.Status().Format {
-		err = fmt.Errorf("a replica of an older version is a member, which does not know this command: upgrade all replicas (weir kv status)")
+		err = fmt.Errorf("a member runs an older version that does not know this command: upgrade all replicas (weir kv status)")
 	}
 	if err != nil {
 		k.fail("ERR " + err.Error())
@@ -329,11 +326,11 @@ func (k *call) refused(cmd *wire.Command) bool {
 	return err != nil
 }
 
-// borrow makes a string of an argument without copying it. It is good until the
-// turn is handed over.
+// borrow returns a string that shares the memory of an argument. It is valid until the turn is
+// submitted.
 func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// borrowAll does the same with many.
+// borrowAll does the same for several arguments.
 func borrowAll(args [][]byte) []string {
 	keys := make([]string, len(args))
 	for i, a := range args {
@@ -342,7 +339,7 @@ func borrowAll(args [][]byte) []string {
 	return keys
 }
 
-// is compares an argument with a word in upper case, whatever its own case.
+// is compares an argument with an upper-case word, ignoring case.
 func is(arg []byte, word string) bool {
 	return len(arg) == len(word) && bytes.EqualFold(arg, []byte(word))
 }

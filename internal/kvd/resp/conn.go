@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// maxBatch is how many requests are handed over at once.
+	// maxBatch is the number of requests that are submitted at once.
 	maxBatch = 256
-	// drainTime is how long a connection that ends waits for replies under way.
+	// drainTime is how long a closing connection waits for replies in flight.
 	drainTime = 5 * time.Second
-	// writeSize is how many bytes of replies are gathered before they are written.
+	// writeSize is the number of bytes of replies that are collected before a write.
 	writeSize = 64 << 10
-	// largeSize is from which size on a value is not copied to be written.
+	// largeSize is the size from which values are not copied to be written.
 	largeSize = 4 * writeSize
 )
 
-// conn is one client. The reader's goroutine owns what stands first; what is
-// below mu is shared with the writer and with anyone who completes requests.
+// conn is a client's connection. The reader's goroutine owns the first fields; those below mu
+// are shared with the writer and with whatever completes requests.
 type conn struct {
 	srv     *Server
 	sock    net.Conn
 	session Session
-	state   // of the client's making, see client.go
+	state   // set by the client, see client.go
 
 	in      parser
-	*turn            // under way, nil between turns
-	spare   []*Reply // for commands to come
-	foul    bool     // the client breaks the protocol
-	closing bool     // no more commands are taken
+	*turn            // the current turn, nil between turns
+	spare   []*Reply // for further commands
+	foul    bool     // the client has violated the protocol
+	closing bool     // no more commands are accepted
 	barrier bool     // the next command waits for all replies
 
 	mu       sync.Mutex
@@ -41,39 +41,39 @@ type conn struct {
 	ring     ring
 	pushes   pushQueue
 	open     int // commands whose replies are not written
-	inFlight int // what they cost
+	inFlight int // their cost
 	unread   unread
 	broken   bool
-	free     []*Reply // replies that were written
+	free     []*Reply // written replies, for reuse
 
-	wake    chan struct{} // tells the writer that something is complete; holds one
-	writing sync.Mutex    // held by who takes from the ring and writes
+	wake    chan struct{} // tells the writer that something is complete; has capacity 1
+	writing sync.Mutex    // held while taking from the ring and writing
 }
 
-// turn is what the commands that have arrived become. Connections borrow it for
-// as long as they execute commands: idle ones hold no such memory.
+// turn collects the commands that have arrived. Connections borrow it while they execute
+// commands, so that idle ones use no such memory.
 type turn struct {
-	replies []*Reply // of commands that were parsed and have not entered the ring
+	replies []*Reply // of parsed commands that are not in the ring yet
 	batch   []Request
-	tracked []string // keys that they read, to be tracked
+	tracked []string // the keys that they read, if tracked
 	waiting []waiting
-	weight  int // what the replies cost
+	weight  int // cost of the replies
 }
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
 
-// waiting is a WAIT of the turn.
+// waiting is a WAIT command in the turn.
 type waiting struct {
-	after    int // so many of the turn's requests
+	after    int // the number of requests of the turn before it
 	replicas int
 	timeout  time.Duration
 	reply    *Reply
 }
 
-// ring holds replies in the order of their commands.
+// ring has replies in the order of their commands.
 type ring struct {
-	replies []*Reply // a power of two
-	head    uint64   // number of the oldest one that is not written
+	replies []*Reply // the length is a power of two
+	head    uint64   // number of the oldest reply that is not written
 	tail    uint64   // number of the next command
 }
 
@@ -102,13 +102,13 @@ func (r *ring) take() *Reply {
 	return reply
 }
 
-// item is what the writer writes next: a reply or a push.
+// item is the next thing to write: a reply or a push.
 type item struct {
 	reply *Reply
 	push  []byte
 }
 
-// run serves the client until it is gone, or until it is told to go.
+// run serves the client until it disconnects or the connection is closed.
 func (c *conn) run() {
 	written := make(chan struct{})
 	stop := make(chan struct{})
@@ -120,20 +120,20 @@ func (c *conn) run() {
 	c.drain()
 	c.linger()
 	c.srv.tracker.drop(c)
-	c.breakOff()
+	c.abort()
 	close(stop)
 	<-written
 	c.session.Close()
 }
 
-// read takes turns until the client has gone.
+// read executes turns until the client disconnects.
 func (c *conn) read() {
 	var by time.Time
 	for !c.closing {
 		if next := c.readBy(); next != by {
 			by = next
-			_ = c.sock.SetReadDeadline(by) // fails when it is closed, as Read will
-			if c.srv.ending() {            // whose deadline was replaced
+			_ = c.sock.SetReadDeadline(by) // fails on a closed connection, as Read will
+			if c.srv.ending() {            // its deadline was replaced
 				return
 			}
 		}
@@ -155,7 +155,7 @@ func (c *conn) read() {
 	}
 }
 
-// readBy is when the client must have sent something; zero: whenever it likes.
+// readBy returns the deadline for the client to send something; zero: none.
 func (c *conn) readBy() time.Time {
 	switch idle := c.srv.cfg.IdleTimeout; {
 	case c.user == nil:
@@ -167,9 +167,8 @@ func (c *conn) readBy() time.Time {
 	}
 }
 
-// linger reads on after an error of the protocol, as long as the client sends, and
-// lets all of it go: a connection that is closed with bytes unread is reset, and what
-// the client was told is lost with it.
+// linger reads and discards input after a protocol error, while the client is sending: a
+// connection that is closed with unread bytes is reset, and the error message would be lost.
 func (c *conn) linger() {
 	if !c.foul {
 		return
@@ -184,10 +183,10 @@ func (c *conn) linger() {
 	}
 }
 
-// lingerQuiet is how long a client may send nothing before it has heard.
+// lingerQuiet is how long a client must send nothing for linger to end.
 const lingerQuiet = 200 * time.Millisecond
 
-// busy reports whether the client waits for something, which is no idleness.
+// busy reports whether the client waits for something, so that it is not idle.
 func (c *conn) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +222,7 @@ func (c *conn) takeTurn() {
 	c.hold()
 }
 
-// newReply enters a reply for a command of so many bytes into the turn.
+// newReply adds a reply for a command of this size to the turn.
 func (c *conn) newReply(size int) *Reply {
 	if len(c.spare) == 0 {
 		c.mu.Lock()
@@ -241,9 +240,9 @@ func (c *conn) newReply(size int) *Reply {
 	return r
 }
 
-// submit hands the turn over: first the replies enter the ring, since requests
-// may be completed at once, then keys are tracked, so that no change between a
-// read and its tracking is missed, and then the store gets the requests.
+// submit submits the turn: first the replies enter the ring, since requests may be completed at
+// once. Then keys are tracked, so that no change between a read and its tracking is missed.
+// Then the store gets the requests.
 func (c *conn) submit() {
 	if len(c.replies) == 0 {
 		return
@@ -270,7 +269,7 @@ func (c *conn) submit() {
 	c.do(c.batch[done:])
 	c.srv.commands.Add(uint64(len(c.replies)))
 	c.turn.reset()
-	if c.writing.TryLock() { // what was completed at once needs no other goroutine
+	if c.writing.TryLock() { // no other goroutine is needed for what was completed at once
 		c.flush()
 		c.writing.Unlock()
 	} else {
@@ -284,7 +283,7 @@ func (c *conn) do(batch []Request) {
 	}
 }
 
-// reset forgets what was handed over, and keeps the memory.
+// reset clears the turn and keeps its memory.
 func (t *turn) reset() {
 	clear(t.replies)
 	clear(t.batch)
@@ -293,7 +292,7 @@ func (t *turn) reset() {
 	t.replies, t.batch, t.tracked, t.waiting, t.weight = t.replies[:0], t.batch[:0], t.tracked[:0], t.waiting[:0], 0
 }
 
-// hold waits while too much is in flight, or, at a barrier, while anything is.
+// hold waits while too much is in flight or, at a barrier, anything.
 func (c *conn) hold() {
 	count, bytes := c.srv.cfg.MaxInFlight, c.srv.cfg.MaxInFlightBytes
 	if c.barrier {
@@ -310,20 +309,20 @@ func (c *conn) hold() {
 	c.closing = c.closing || c.broken
 }
 
-// drain waits until all replies are written, the client has gone or drainTime
-// has passed.
+// drain waits until all replies are written, the client has disconnected or drainTime has
+// passed.
 func (c *conn) drain() {
-	late := time.AfterFunc(drainTime, c.breakOff)
+	late := time.AfterFunc(drainTime, c.abort)
 	defer late.Stop()
 	c.barrier = true
 	c.hold()
 }
 
-// breakOff gives the client up. Both goroutines end soon.
-func (c *conn) breakOff() {
+// abort gives up the connection. Both goroutines end soon.
+func (c *conn) abort() {
 	c.mu.Lock()
 	c.broken = true
 	c.changed.Broadcast()
 	c.mu.Unlock()
-	_ = c.sock.Close() // nothing is left to be sent
+	_ = c.sock.Close() // nothing is left to send
 }

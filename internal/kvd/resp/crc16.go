@@ -2,10 +2,10 @@ package resp
 
 import "bytes"
 
-// slots is how many slots the keys of a Redis cluster are divided into.
+// slots is the number of slots of a Redis cluster.
 const slots = 16384
 
-// crc16Table is of CRC-16/XMODEM, by which Redis assigns keys to slots.
+// crc16Table is the table of CRC-16/XMODEM, by which Redis assigns keys to slots.
 var crc16Table = func() (t [256]uint16) {
 	for i := range t {
 		crc := uint16(i) << 8
@@ -21,8 +21,8 @@ var crc16Table = func() (t [256]uint16) {
 	return t
 }()
 
-// keySlot is the slot of a key: of what stands between the first '{' and the
-// first '}' after it, unless that is nothing, and otherwise of the whole key.
+// keySlot returns the slot of a key: that of the text between the first '{' and the next '}',
+// unless it is empty, otherwise that of the whole key.
 func keySlot[S ~string | ~[]byte](key S) int {
 	b := []byte(key)
 	if open := bytes.IndexByte(b, '{'); open >= 0 {

@@ -2,19 +2,18 @@ package resp
 
 import "strconv"
 
-// encoder appends RESP to b, in the version of the protocol that its client has
-// chosen: 2 or 3.
+// encoder appends RESP to b, in the version of the protocol that the client has chosen: 2 or 3.
 type encoder struct {
 	b     []byte
 	proto uint8
 
-	// A writer's encoder does not copy large values: they stay where they are, and
-	// go out between the bytes of b. Clients that do not read hold no copies.
+	// The encoder of a writer does not copy large values: they are written between the bytes of
+	// b, so that there are no copies for clients that do not read.
 	byReference bool
 	large       []large
 }
 
-// large is a value that belongs behind the first at bytes of b.
+// large is a value that follows the first at bytes of b.
 type large struct {
 	at    int
 	bytes []byte
@@ -32,13 +31,13 @@ func (e *encoder) head(kind byte, n int64) {
 
 func (e *encoder) ok() { e.b = append(e.b, "+OK\r\n"...) }
 
-// simple appends a word or two; s holds no line breaks.
+// simple appends a simple string; s must not have line breaks.
 func (e *encoder) simple(s string) {
 	e.b = append(append(append(e.b, '+'), s...), '\r', '\n')
 }
 
-// fail appends an error, which begins with its code: "ERR", "WRONGTYPE". Line
-// breaks become spaces.
+// fail appends an error, which begins with its code: "ERR", "WRONGTYPE". Line breaks become
+// spaces.
 func (e *encoder) fail(s string) {
 	e.b = append(e.b, '-')
 	for i := range len(s) {
@@ -67,7 +66,7 @@ func (e *encoder) bulk(v []byte) {
 	e.b = append(e.b, '\r', '\n')
 }
 
-// raw appends bytes that nobody changes any more.
+// raw appends bytes that must not change any more.
 func (e *encoder) raw(v []byte) {
 	if e.byReference && len(v) >= largeSize {
 		e.large = append(e.large, large{len(e.b), v})
@@ -81,7 +80,7 @@ func (e *encoder) text(s string) {
 	e.b = append(append(e.b, s...), '\r', '\n')
 }
 
-// verbatim is text for people: INFO, CLIENT LIST.
+// verbatim appends text for people, as for INFO and CLIENT LIST.
 func (e *encoder) verbatim(s string) {
 	if e.proto < 3 {
 		e.text(s)
@@ -99,7 +98,7 @@ func (e *encoder) null() {
 	}
 }
 
-// nullArray is what a transaction that was not executed answers.
+// nullArray appends the answer of a transaction that was not executed.
 func (e *encoder) nullArray() {
 	if e.proto < 3 {
 		e.b = append(e.b, "*-1\r\n"...)
@@ -110,7 +109,7 @@ func (e *encoder) nullArray() {
 
 func (e *encoder) array(n int) { e.head('*', int64(n)) }
 
-// set is an array without an order.
+// set begins an array whose order does not matter.
 func (e *encoder) set(n int) {
 	if e.proto < 3 {
 		e.head('*', int64(n))
@@ -128,5 +127,5 @@ func (e *encoder) dict(n int) {
 	}
 }
 
-// push begins a message that answers no command; RESP3 only.
+// push begins a message that is not an answer; RESP3 only.
 func (e *encoder) push(n int) { e.head('>', int64(n)) }

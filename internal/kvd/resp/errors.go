@@ -6,9 +6,9 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// errorText is what a client reads of an error of the backend. Its first word is
-// what client libraries decide by: with CLUSTERDOWN and TRYAGAIN they try again, which
-// nobody may do for a program whose write may have happened.
+// errorText returns the error message for an error of the backend. Client libraries look at the
+// first word: they repeat commands after CLUSTERDOWN and TRYAGAIN, which is wrong for a write
+// that may have happened.
 func errorText(err error) string {
 	switch {
 	case errors.Is(err, ErrUncertain):
@@ -26,7 +26,7 @@ func errorText(err error) string {
 	}
 }
 
-// textOf is what a client reads of a result that is an error.
+// textOf returns the error message for a result that is an error.
 func textOf(r *wire.Result) string {
 	switch r.Code {
 	case wire.WrongType:

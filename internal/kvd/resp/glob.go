@@ -1,14 +1,13 @@
 package resp
 
-// matchGlob reports whether s matches a pattern of Redis: * ? [a-z] [^a] and
-// backslashes. Unlike a recursive matcher it takes time in proportion to the
-// product of both lengths at most, whatever the pattern: of several stars only
-// the last one is tried again.
+// matchGlob reports whether s matches a pattern of Redis: * ? [a-z] [^a] and backslashes.
+// Unlike a recursive matcher it takes time proportional to the product of both lengths at most:
+// of several stars only the last one is retried.
 func matchGlob(pattern, s string) bool {
-	if s == "" { // of the patterns of stars Redis takes only the shortest
+	if s == "" { // Redis accepts only the shortest pattern of stars here
 		return pattern == "" || pattern == "*"
 	}
-	star, again := -1, 0 // where the last star was, and what it has eaten up to
+	star, again := -1, 0 // position of the last star, and the end of what it has matched
 	p, i := 0, 0
 	for i < len(s) {
 		if p < len(pattern) {
@@ -35,8 +34,8 @@ func matchGlob(pattern, s string) bool {
 	return p == len(pattern)
 }
 
-// matchOne matches one byte with the beginning of a pattern, which is not a
-// star, and returns how long that beginning is.
+// matchOne matches a byte with the first element of a pattern, which is not a star, and returns
+// the length of that element.
 func matchOne(pattern string, c byte) (width int, ok bool) {
 	switch pattern[0] {
 	case '?':
@@ -51,8 +50,7 @@ func matchOne(pattern string, c byte) (width int, ok bool) {
 	return 1, pattern[0] == c
 }
 
-// matchClass matches "[…]". As in Redis, a class that is not closed ends with
-// the pattern.
+// matchClass matches "[…]". As in Redis, an unclosed class ends with the pattern.
 func matchClass(pattern string, c byte) (width int, ok bool) {
 	i := 1
 	not := i < len(pattern) && pattern[i] == '^'
@@ -76,8 +74,8 @@ func matchClass(pattern string, c byte) (width int, ok bool) {
 	return min(i+1, len(pattern)), found != not
 }
 
-// globPrefix is what every match of pattern begins with. exact is set when the
-// pattern is nothing but that.
+// globPrefix returns the prefix that every match of pattern has. exact is set if the pattern is
+// only that.
 func globPrefix(pattern string) (prefix string, exact bool) {
 	var b []byte
 	for i := 0; i < len(pattern); i++ {
@@ -94,8 +92,8 @@ func globPrefix(pattern string) (prefix string, exact bool) {
 	return string(b), true
 }
 
-// prefixEnd is the least string that is greater than all that begin with prefix,
-// "" if there is none.
+// prefixEnd returns the smallest string that is greater than all strings with this prefix, ""
+// if there is none.
 func prefixEnd(prefix string) string {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// redisVersion is the version of Redis that client libraries see, and choose by
-// what they may ask for: with 7.4 redis-py uses its client-side cache.
+// redisVersion is the version that client libraries see, and by which they choose features:
+// with 7.4 redis-py uses its client-side cache.
 const redisVersion = "7.4.0"
 
 func serverCommands() []command {
@@ -33,7 +33,7 @@ func timeNow(k *call) {
 	k.text(strconv.FormatInt(int64(now.Nanosecond()/1000), 10))
 }
 
-// section is a part of INFO.
+// section is a section of INFO.
 type section struct {
 	name  string
 	write func(c *conn, st *Status, line func(name string, value any))
@@ -158,7 +158,7 @@ func infoWeir(_ *conn, st *Status, line func(string, any)) {
 	}
 }
 
-// details are the figures of INFO weir and WEIR.STATUS.
+// details returns the figures of INFO weir and WEIR.STATUS.
 func (st *Status) details() []Detail {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	return append([]Detail{
@@ -198,7 +198,7 @@ func config(k *call) {
 	}
 }
 
-// settings are what tools for Redis ask for, in Redis' terms.
+// settings returns the settings that Redis tools ask for.
 func (s *Server) settings() map[string]string {
 	return map[string]string{
 		"appendfsync":        "always",

@@ -33,8 +33,8 @@ func keyCommands() []command {
 	}
 }
 
-// weak reports whether writes of the connection are weak: then those whose answers
-// would be a surprise to nobody are sent without asking for one.
+// weak reports whether writes of the connection are weak. Then those whose answer is
+// predictable are sent without asking for one.
 func (k *call) weak() bool { return k.c.level != Strong && k.txn == nil }
 
 func del(k *call) {
@@ -111,17 +111,17 @@ func expire(k *call) {
 	k.ask(cmd, shape{render: renderNumber})
 }
 
-// inStoreTime translates a moment, in milliseconds since 1970, from this machine's wall
-// clock to the store's time, which no wall clock moves.
+// inStoreTime converts a time, in milliseconds since 1970, from this machine's wall clock to
+// the store's time, which is independent of wall clocks.
 func (k *call) inStoreTime(ms int64) int64 {
 	ahead := k.c.srv.backend.Status().Ahead.Milliseconds()
-	if ahead == 0 || ms <= 0 { // long past by any clock
+	if ahead == 0 || ms <= 0 { // long past by either clock
 		return ms
 	}
 	return min(max(ms+ahead, 1), wire.MaxTTL)
 }
 
-// renderMoment translates a moment back.
+// renderMoment converts a time back.
 func renderMoment(e *encoder, s *shape, r []wire.Result) {
 	n := r[0].Number
 	if n > 0 {
@@ -133,7 +133,7 @@ func renderMoment(e *encoder, s *shape, r []wire.Result) {
 	e.int(n)
 }
 
-// expireCondition reads NX, XX, GT and LT.
+// expireCondition parses NX, XX, GT and LT.
 func expireCondition(args [][]byte) (cond uint8, why string) {
 	var nx, xx, gt, lt bool
 	for _, arg := range args {
@@ -159,7 +159,7 @@ func expireCondition(args [][]byte) (cond uint8, why string) {
 		return 0, "ERR weir does not know XX together with LT"
 	case nx:
 		return wire.IfNoTTL, ""
-	case gt: // a key without a time to live lives longer than any
+	case gt: // a key without a time to live outlives all others
 		return wire.IfGreater, ""
 	case lt:
 		return wire.IfLess, ""
@@ -218,7 +218,7 @@ func flush(k *call) {
 	k.ask(cmd, shape{render: renderSet})
 }
 
-// randomFrom is how many keys RANDOMKEY chooses from.
+// randomFrom is the number of keys that RANDOMKEY chooses from.
 const randomFrom = 1000
 
 func randomKey(k *call) {

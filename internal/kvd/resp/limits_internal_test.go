@@ -183,7 +183,7 @@ func TestAnswersAreInFlight(t *testing.T) {
 			t.Errorf("%d of %.20q are under way", c.open, command)
 		}
 		c.mu.Unlock()
-		c.breakOff()
+		c.abort()
 		<-read
 	}
 }
@@ -192,7 +192,7 @@ func TestAnswersAreInFlight(t *testing.T) {
 func TestWrittenRepliesHoldNothing(t *testing.T) {
 	c := &conn{srv: &Server{}}
 	r := &Reply{conn: c, answer: answer{text: make([]byte, 2*keepText)}}
-	r.Must(2 * smallAnswer)
+	r.ForceAccept(2 * smallAnswer)
 	r.Done(wire.Result{Value: make([]byte, 2*smallAnswer)}, nil)
 	c.open++
 	c.release(&output{items: []item{{reply: r}}})
@@ -209,11 +209,11 @@ func TestRoomForAnswersAskedAgain(t *testing.T) {
 		coming int
 		want   bool
 	}{{0, true}, {40 << 10, true}, {60 << 10, false}} {
-		if got := r.TakesLater(60<<10, tt.coming); got != tt.want {
+		if got := r.CouldAccept(60<<10, tt.coming); got != tt.want {
 			t.Errorf("behind %d bytes: %v", tt.coming, got)
 		}
 	}
-	if !r.TakesLater(200<<10, 0) {
+	if !r.CouldAccept(200<<10, 0) {
 		t.Error("an answer larger than all room is never asked for")
 	}
 }

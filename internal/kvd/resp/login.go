@@ -9,10 +9,10 @@ import (
 
 const wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
 
-// logIn compares with all users, so that its duration does not show which one matches.
+// logIn compares with all users, so that the time it takes does not reveal which one matches.
 func (s *Server) logIn(name string, password []byte) *User {
-	if len(s.cfg.Users) == 0 && name == nobody.Name {
-		return nobody
+	if len(s.cfg.Users) == 0 && name == defaultUser.Name {
+		return defaultUser
 	}
 	given := sha256.Sum256(password)
 	var found *User
@@ -28,13 +28,13 @@ func (s *Server) logIn(name string, password []byte) *User {
 	return found
 }
 
-// comeAnew makes c what a connection is before it logs in.
-func (c *conn) comeAnew() {
+// resetLogin resets c to the state before login.
+func (c *conn) resetLogin() {
 	c.user = nil
 	if len(c.srv.cfg.Users) == 0 {
-		c.user = nobody
+		c.user = defaultUser
 	}
-	c.in.trust = c.user != nil
+	c.in.loggedIn = c.user != nil
 	c.loginBy = time.Now().Add(c.srv.cfg.LoginTimeout)
 }
 
@@ -45,12 +45,12 @@ func (c *conn) logIn(name string, password []byte) bool {
 		return false
 	}
 	c.user = u
-	c.in.trust = true
+	c.in.loggedIn = true
 	return true
 }
 
 func auth(k *call) {
-	name, password := nobody.Name, k.args[1]
+	name, password := defaultUser.Name, k.args[1]
 	switch {
 	case len(k.args) > 3:
 		k.fail(syntaxError)
@@ -96,7 +96,7 @@ func hello(k *call) {
 		c.setIdentity(func(i *identity) { i.name = *name })
 	}
 	if proto == 2 {
-		c.stopListening() // RESP2 has no form for it
+		c.stopListening() // RESP2 has no format for it
 	}
 	c.proto, k.proto, k.reply.proto = uint8(proto), uint8(proto), uint8(proto)
 	st := c.srv.backend.Status()
@@ -117,7 +117,7 @@ func hello(k *call) {
 	k.array(0)
 }
 
-// helloOptions reads AUTH and SETNAME.
+// helloOptions parses AUTH and SETNAME.
 func (k *call) helloOptions(args [][]byte) (name *string, ok bool) {
 	for len(args) > 0 {
 		switch {

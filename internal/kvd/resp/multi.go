@@ -18,12 +18,12 @@ func transactionCommands() []command {
 	}
 }
 
-// queue holds the commands of a transaction until EXEC.
+// queue has the commands of a transaction until EXEC.
 type queue struct {
 	commands []queued
 	bytes    int
-	words    int  // arguments of all commands: an empty one takes memory, too
-	spoiled  bool // one was refused: EXEC will be
+	words    int  // arguments of all commands: even empty ones take memory
+	spoiled  bool // a command was refused: EXEC will be refused
 }
 
 type queued struct {
@@ -31,7 +31,7 @@ type queued struct {
 	args [][]byte // copies
 }
 
-// transaction is what EXEC puts together.
+// transaction is a transaction that EXEC builds.
 type transaction struct {
 	commands []wire.Command
 }
@@ -45,7 +45,7 @@ func multi(k *call) {
 	k.ok()
 }
 
-// enqueue keeps a command for EXEC, or says why not.
+// enqueue queues a command for EXEC, or returns an error.
 func (c *conn) enqueue(cmd *command, args [][]byte) (why string) {
 	q := c.multi
 	q.words += len(args)
@@ -76,8 +76,8 @@ func discard(k *call) {
 	k.ok()
 }
 
-// exec makes one command of the store of all that is queued. Commands that the
-// store does not see, as PING, are answered here and take their places among the
+// exec makes one command of the store out of all queued commands. Commands that do not concern
+// the store, such as PING, are answered here, and their answers take their places among the
 // results.
 func exec(k *call) {
 	c := k.c
@@ -112,20 +112,20 @@ func exec(k *call) {
 	}
 	k.reply.parts = parts
 	if len(cmd.Commands) == 0 && len(cmd.Guards) == 0 {
-		return // all is known
+		return // all revisions are known
 	}
 	k.asked = true
 	k.reply.cost += c.roomFor(&cmd)
 	c.batch = append(c.batch, Request{Command: cmd, Level: c.level, Reply: k.reply})
 }
 
-// watched holds the keys of WATCH, as many as a transaction may depend on.
+// watched has the keys of WATCH, as many as a transaction may depend on.
 type watched struct {
 	revisions map[string]uint64
 	bytes     int // of the keys
 }
 
-// add returns those of keys that are new, or false when there are too many.
+// add returns the new ones among keys, or false if there are too many.
 func (w *watched) add(keys [][]byte) (fresh []string, ok bool) {
 	if w.revisions == nil {
 		w.revisions = make(map[string]uint64)
@@ -144,8 +144,8 @@ func (w *watched) add(keys [][]byte) (fresh []string, ok bool) {
 	return fresh, true
 }
 
-// watch reads the revisions of keys. The connection takes no command before it
-// knows them.
+// watch reads the revisions of keys. The connection executes no other command before it knows
+// them.
 func watch(k *call) {
 	c := k.c
 	if c.multi != nil {
@@ -154,7 +154,7 @@ func watch(k *call) {
 	}
 	fresh, ok := c.watched.add(k.args[1:])
 	if !ok {
-		c.watched = watched{revisions: map[string]uint64{"": wire.Never}} // EXEC fails, too
+		c.watched = watched{revisions: map[string]uint64{"": wire.Never}} // EXEC fails as well
 		k.fail(fmt.Sprintf("ERR too many watched keys: a transaction depends on %d of them at most, of %d bytes", wire.MaxItems, wire.MaxCommand))
 		return
 	}

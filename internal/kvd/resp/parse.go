@@ -7,46 +7,46 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Limits of what a client may send, checked before memory is taken for it.
+// Limits of what a client may send, checked before memory is allocated for it.
 const (
-	maxInline  = 64 << 10      // a line: an inline command, or the header of a bulk
-	maxBulk    = wire.MaxValue // one argument; a longer one is refused when it is whole, if there is room for it
-	redisBulk  = 512 << 20     // what Redis takes, of which clients may think that it can be sent
+	maxInline  = 64 << 10      // of a line: an inline command, or the header of a bulk string
+	maxBulk    = wire.MaxValue // of an argument; a longer one is refused after it was read, if there is room for it
+	redisBulk  = 512 << 20     // the limit of Redis, which clients may rely on
 	maxArgs    = 1 << 20       // arguments of a command
 	maxRequest = 17 << 20      // a whole command, with its framing
-	greenArgs  = 10            // arguments before the login, as in Redis
-	greenBulk  = 16 << 10      // one argument before the login, as in Redis
+	loginArgs  = 10            // arguments before login, as in Redis
+	loginBulk  = 16 << 10      // one argument before login, as in Redis
 	readSize   = 16 << 10      // of a new connection's buffer
-	keepSize   = 256 << 10     // a buffer beyond it is given back when it is empty
+	keepSize   = 256 << 10     // a larger buffer is released when it is empty
 )
 
-// protocolError is what a client gets before it is disconnected.
+// protocolError is sent to a client before it is disconnected.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// parser reads commands from the bytes of one connection. It continues a partial
-// command when more bytes arrive, and parses no argument twice. The arguments that
-// it returns alias its buffer until room is called.
+// parser parses the commands of a connection. It continues a partial command when more bytes
+// arrive, and parses no argument twice. The arguments that it returns alias its buffer until
+// room is called.
 type parser struct {
-	buf   []byte // what has been read; before start it is used up
-	start int    // where the command under way begins
-	pos   int    // what is looked at next
-	left  int    // arguments of the command under way that are still missing, 0 between commands
-	bulk  int    // length of the argument under way, -1: its header comes first
-	spans []span // its arguments so far
-	args  [][]byte
-	trust bool // the client has logged in
+	buf      []byte // bytes that were read; those before start are consumed
+	start    int    // start of the current command
+	pos      int    // the next position to parse
+	left     int    // missing arguments of the current command, 0 between commands
+	bulk     int    // length of the current argument, -1: its header comes first
+	spans    []span // the arguments so far
+	args     [][]byte
+	loggedIn bool // the client has logged in
 }
 
-// span is an argument's place after start.
+// span is the position of an argument relative to start.
 type span struct{ from, to int }
 
 func newParser() parser { return parser{bulk: -1, buf: make([]byte, 0, readSize)} }
 
-// room returns where to read to, never empty. It moves what is not used up to
-// the front, so that arguments returned before are gone. The buffer grows with
-// what arrives, not with what is announced.
+// room returns a buffer to read into, never empty. It moves unconsumed bytes to the front,
+// which invalidates arguments returned before. The buffer grows with what arrives, not with
+// announced lengths.
 func (p *parser) room() []byte {
 	if p.start > 0 {
 		n := copy(p.buf, p.buf[p.start:])
@@ -61,12 +61,12 @@ func (p *parser) room() []byte {
 	return p.buf[len(p.buf):cap(p.buf)]
 }
 
-// wrote says that n bytes were read to room.
+// wrote says that n bytes were read into room.
 func (p *parser) wrote(n int) { p.buf = p.buf[:len(p.buf)+n] }
 
-// next returns the arguments of the next command, at least one, or nil when more
-// bytes are needed. size is how many bytes it took. The slice is used again by
-// the next call. An error is a protocolError, and the last of the connection.
+// next returns the arguments of the next command, at least one, or nil if more bytes are
+// needed. size is the number of bytes of the command. The next call reuses the slice. An error
+// is a protocolError, and ends the connection.
 func (p *parser) next() (args [][]byte, size int, err error) {
 	for {
 		if p.left == 0 {
@@ -84,7 +84,7 @@ func (p *parser) next() (args [][]byte, size int, err error) {
 			if ok, err := p.multibulk(); !ok || err != nil {
 				return nil, 0, err
 			}
-			if p.left == 0 { // *0 and *-1 are nothing
+			if p.left == 0 { // *0 and *-1 are empty commands
 				p.take(true)
 				continue
 			}
@@ -103,7 +103,7 @@ func (p *parser) next() (args [][]byte, size int, err error) {
 	}
 }
 
-// take ends the command under way.
+// take ends the current command.
 func (p *parser) take(done bool) (size int) {
 	if !done {
 		return 0
@@ -117,7 +117,7 @@ func (p *parser) take(done bool) (size int) {
 	return size
 }
 
-// line returns what precedes the next CR LF, or false when it has not arrived.
+// line returns what precedes the next CR LF, or false if it has not arrived.
 func (p *parser) line(what string) (line []byte, ok bool, err error) {
 	i := bytes.IndexByte(p.buf[p.pos:], '\r')
 	if i < 0 && len(p.buf)-p.pos > maxInline || i > maxInline {
@@ -131,7 +131,7 @@ func (p *parser) line(what string) (line []byte, ok bool, err error) {
 	return line, true, nil
 }
 
-// multibulk reads "*n".
+// multibulk parses "*n".
 func (p *parser) multibulk() (ok bool, err error) {
 	line, ok, err := p.line("mbulk")
 	if !ok || err != nil {
@@ -141,14 +141,14 @@ func (p *parser) multibulk() (ok bool, err error) {
 	switch {
 	case !ok || n > maxArgs:
 		return false, protocolError("invalid multibulk length")
-	case n > greenArgs && !p.trust:
+	case n > loginArgs && !p.loggedIn:
 		return false, protocolError("unauthenticated multibulk length")
 	}
 	p.left, p.bulk = int(max(n, 0)), -1
 	return true, nil
 }
 
-// argument reads "$n" and the n bytes after it.
+// argument parses "$n" and the n bytes after it.
 func (p *parser) argument() (ok bool, err error) {
 	if p.bulk < 0 {
 		line, ok, err := p.line("bulk")
@@ -166,7 +166,7 @@ func (p *parser) argument() (ok bool, err error) {
 		switch {
 		case !ok || n < 0 || n > redisBulk:
 			return false, protocolError("invalid bulk length")
-		case n > greenBulk && !p.trust:
+		case n > loginBulk && !p.loggedIn:
 			return false, protocolError("unauthenticated bulk length")
 		case p.pos-p.start+int(n) > maxRequest:
 			return false, protocolError("command is too large")
@@ -187,8 +187,8 @@ func (p *parser) argument() (ok bool, err error) {
 	return true, nil
 }
 
-// inline reads a command as a person types it. It returns no arguments and true
-// for an empty line.
+// inline parses a command that a person typed. For an empty line it returns no arguments and
+// true.
 func (p *parser) inline() (args [][]byte, ok bool, err error) {
 	i := bytes.IndexByte(p.buf[p.pos:], '\n')
 	if i < 0 && len(p.buf)-p.pos > maxInline || i > maxInline {
@@ -204,14 +204,14 @@ func (p *parser) inline() (args [][]byte, ok bool, err error) {
 		return nil, false, protocolError("unbalanced quotes in request")
 	}
 	if len(args) > 0 && (is(args[0], "POST") || is(args[0], "HOST:")) {
-		// Any page can make a browser send this, with commands in the body.
+		// Any web page can make a browser send this, with commands in the body.
 		return nil, false, protocolError("this is HTTP")
 	}
 	return args, true, nil
 }
 
-// splitLine splits a line into words, which may be quoted: "a\x00b\n" with
-// escapes, 'it”s' without. It returns false when quotes do not match.
+// splitLine splits a line into words, which may be quoted: "a\x00b\n" with escapes, 'it”s'
+// without. It returns false if the quotes do not match.
 func splitLine(line []byte) (args [][]byte, ok bool) {
 	for {
 		line = bytes.TrimLeft(line, " \t\r\n\v\f\x00")
@@ -226,7 +226,7 @@ func splitLine(line []byte) (args [][]byte, ok bool) {
 	}
 }
 
-// splitWord takes the first word off a line that begins with one.
+// splitWord cuts the first word off a line that begins with one.
 func splitWord(line []byte) (word, rest []byte, ok bool) {
 	word = []byte{}
 	for len(line) > 0 {
@@ -246,8 +246,7 @@ func splitWord(line []byte) (word, rest []byte, ok bool) {
 	return word, nil, true
 }
 
-// quoted appends to word what precedes the closing quote, after which a word
-// must end.
+// quoted appends to word what precedes the closing quote, which must end the word.
 func quoted(word, line []byte, quote byte) (_, rest []byte, ok bool) {
 	for len(line) > 0 {
 		switch c := line[0]; {
@@ -266,7 +265,7 @@ func quoted(word, line []byte, quote byte) (_, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// escaped reads what follows a backslash.
+// escaped decodes what follows a backslash.
 func escaped(line []byte) (b byte, rest []byte) {
 	if line[0] == 'x' && len(line) > 2 {
 		high, low := hexDigit(line[1]), hexDigit(line[2])
@@ -304,8 +303,8 @@ func hexDigit(c byte) int {
 	}
 }
 
-// parseInt reads a decimal integer as strictly as Redis does: no sign but a
-// minus, no leading zeros, nothing around it.
+// parseInt parses a decimal integer as strictly as Redis: no plus sign, no leading zeros,
+// nothing around it.
 func parseInt(b []byte) (n int64, ok bool) {
 	if len(b) == 0 || len(b) > 20 {
 		return 0, false

@@ -13,7 +13,7 @@ import (
 // feed gives a parser chunks of bytes and returns all commands that they hold.
 func feed(trust bool, chunks ...[]byte) (commands [][]string, err error) {
 	p := newParser()
-	p.trust = trust
+	p.loggedIn = trust
 	for _, chunk := range chunks {
 		for len(chunk) > 0 {
 			n := copy(p.room(), chunk)
@@ -116,7 +116,7 @@ func TestParserErrors(t *testing.T) {
 // large: the last one is refused by its header, before it arrives.
 func TestParserRequestLimit(t *testing.T) {
 	p := newParser()
-	p.trust = true
+	p.loggedIn = true
 	give := func(b []byte) error {
 		for len(b) > 0 {
 			n := copy(p.room(), b)
@@ -149,7 +149,7 @@ func TestParserRequestLimit(t *testing.T) {
 // TestParserMemoryFollowsArrival announces much and sends little.
 func TestParserMemoryFollowsArrival(t *testing.T) {
 	p := newParser()
-	p.trust = true
+	p.loggedIn = true
 	p.wrote(copy(p.room(), fmt.Sprintf("*%d\r\n$%d\r\n", maxArgs, maxBulk)))
 	if _, _, err := p.next(); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestParserMemoryFollowsArrival(t *testing.T) {
 
 func TestParserGivesLargeBufferBack(t *testing.T) {
 	p := newParser()
-	p.trust = true
+	p.loggedIn = true
 	request := fmt.Appendf(nil, "*1\r\n$%d\r\n%s\r\n", maxBulk, make([]byte, maxBulk))
 	for b := request; len(b) > 0; {
 		n := copy(p.room(), b)

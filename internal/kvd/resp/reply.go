@@ -6,24 +6,24 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Reply is the place of an answer in the order of a connection. Who has to
-// complete it calls Done once; the connection owns it before and after that.
+// Reply is the reply to a command, in the order of its connection. Done completes it, once;
+// before and after that the connection owns it.
 type Reply struct {
 	done   atomic.Bool
-	result [1]wire.Result // an array, so that a shape sees a slice in any case
+	result [1]wire.Result // an array, so that shapes always get a slice
 	err    error
 
 	answer answer
 	parts  []answer // of a transaction: the answers to its commands
-	proto  uint8    // that the client spoke when it sent the command
-	read   bool     // the client may keep what it reads here: tracked
-	conn   *conn    // that it belongs to; nil in tests
-	size   int      // bytes of the answer, once they are counted; conn.mu guards it
-	cost   int      // bytes of the command, and of the answer as far as they are known before
+	proto  uint8    // the protocol version when the command was sent
+	read   bool     // the client may cache what it reads: it is tracked
+	conn   *conn    // the connection that it belongs to; nil in tests
+	size   int      // size of the answer, once counted; guarded by conn.mu
+	cost   int      // size of the command, and of the answer as far as known in advance
 }
 
-// Done completes the reply: err, or else result, whose memory must not be
-// changed any more. The client gets it after the next Flush, at the latest.
+// Done completes the reply with err or else result, whose memory must not change any more. The
+// client gets it after the next Flush at the latest.
 func (r *Reply) Done(result wire.Result, err error) {
 	r.result[0], r.err = result, err
 	if r.done.Swap(true) {
@@ -31,7 +31,7 @@ func (r *Reply) Done(result wire.Result, err error) {
 	}
 }
 
-// Outcome is what Done was called with; done is false until then.
+// Outcome returns what Done was called with; done is false until then.
 func (r *Reply) Outcome() (result wire.Result, done bool, err error) {
 	if !r.done.Load() {
 		return wire.Result{}, false, nil
@@ -39,10 +39,10 @@ func (r *Reply) Outcome() (result wire.Result, done bool, err error) {
 	return r.result[0], true, r.err
 }
 
-// keepText is how much room for a local answer a reply keeps when it is used again.
+// keepText is how much memory for local answers a reused reply keeps.
 const keepText = 1 << 10
 
-// reset makes r fit for another command.
+// reset prepares r for another command.
 func (r *Reply) reset() {
 	text := r.answer.text[:0]
 	if cap(text) > keepText {
@@ -53,18 +53,17 @@ func (r *Reply) reset() {
 	r.answer = answer{text: text}
 }
 
-// answer is how one command is answered: by text, which is known when the
-// command is parsed, or by a shape, into which the results of n commands of the
-// store are poured.
+// answer is the answer to a command: a text, which is known when the command is parsed, or a
+// shape, which renders the results of n commands of the store.
 type answer struct {
 	text  []byte
 	shape shape
 }
 
-// shape turns results into RESP.
+// shape renders results as RESP.
 type shape struct {
 	render func(e *encoder, s *shape, r []wire.Result)
-	n      int // how many results it takes; more than one come from a transaction
+	n      int // number of results; more than one come from a transaction
 	a, b   int64
 	extra  any
 }
@@ -84,9 +83,9 @@ func (r *Reply) render(e *encoder) {
 			e.fail(textOf(&r.result[0]))
 			return
 		}
-		r.answer.shape.pour(e, r.result[0].Results)
+		r.answer.shape.renderResults(e, r.result[0].Results)
 	default:
-		r.answer.shape.pour(e, r.result[:])
+		r.answer.shape.renderResults(e, r.result[:])
 	}
 }
 
@@ -113,14 +112,14 @@ func (r *Reply) renderParts(e *encoder) {
 			e.b = append(e.b, p.text...)
 			continue
 		}
-		p.shape.pour(e, results[:p.shape.n])
+		p.shape.renderResults(e, results[:p.shape.n])
 		results = results[p.shape.n:]
 	}
 }
 
-// pour renders the results, or the error that one of them is. Codes that are
-// answers rather than errors are the shape's business.
-func (s *shape) pour(e *encoder, results []wire.Result) {
+// renderResults renders the results, or the error if one of them is an error. The shape renders codes
+// that are answers.
+func (s *shape) renderResults(e *encoder, results []wire.Result) {
 	for i := range results {
 		if c := results[i].Code; c == wire.WrongType || c == wire.TooLarge || c == wire.Malformed {
 			e.fail(textOf(&results[i]))

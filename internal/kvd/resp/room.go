@@ -2,27 +2,26 @@ package resp
 
 import "github.com/weirdb/weir/internal/kvd/wire"
 
-// A client that asks and does not read what it is told has its answers wait here. How
-// large an answer is, is known when it comes. So a connection takes as many as there is
-// room for, and the session gets others again once the client has read: it forgets
-// answers to queries only, since a write is not executed twice.
+// The answers for a client that does not read them wait here. The size of an answer is known
+// when it arrives. So a connection accepts answers while there is room, and the session gets
+// the others again when the client has read. It drops answers to queries only, since a write
+// must not be executed twice.
 
-// smallAnswer is up to which size, in bytes, an answer is not counted: MaxInFlight
-// bounds how many there are.
+// smallAnswer is the size, in bytes, up to which answers are not counted: MaxInFlight limits
+// their number.
 const smallAnswer = 4 << 10
 
-// unread is what a connection counts of answers that are complete and not written.
-// conn.mu guards it.
+// unread counts answers that are complete and not written. Guarded by conn.mu.
 type unread struct {
 	bytes   int
-	refused bool // an answer found no room; the session is to be told when there is some
+	refused bool // an answer was rejected; the session must be told when there is room
 }
 
-// Takes counts an answer of so many bytes, and reports that it may be given to Done. If
-// it does not fit beside those that the client has not read, a session forgets it, and
-// gets it again after Session.Resume. The oldest one that a client waits for, without
-// which it gets no other, is taken in any case.
-func (r *Reply) Takes(bytes int) bool {
+// Accept counts an answer of this size, and reports whether it may be passed to Done. If it does
+// not fit beside those that the client has not read, the session drops it, and gets it again
+// after Session.Resume. The oldest answer that a client waits for is always accepted, because
+// without it the client gets no other.
+func (r *Reply) Accept(bytes int) bool {
 	if r.conn == nil || bytes <= smallAnswer {
 		return true
 	}
@@ -35,9 +34,9 @@ func (r *Reply) Takes(bytes int) bool {
 	return true
 }
 
-// TakesLater reports whether Takes would take an answer of so many bytes after others,
-// of coming bytes, that were asked for again.
-func (r *Reply) TakesLater(bytes, coming int) bool {
+// CouldAccept reports whether Accept would take an answer of this size after others, of coming
+// bytes, that were requested again.
+func (r *Reply) CouldAccept(bytes, coming int) bool {
 	if r.conn == nil {
 		return true
 	}
@@ -46,8 +45,8 @@ func (r *Reply) TakesLater(bytes, coming int) bool {
 	return r.fits(bytes, coming)
 }
 
-// Must counts an answer that cannot be had again.
-func (r *Reply) Must(bytes int) {
+// ForceAccept counts an answer that cannot be requested again.
+func (r *Reply) ForceAccept(bytes int) {
 	if r.conn == nil || bytes <= smallAnswer {
 		return
 	}
@@ -61,7 +60,7 @@ func (r *Reply) count(bytes int) {
 	r.conn.unread.bytes += bytes
 }
 
-// fits reports whether there is room behind coming bytes of others. The caller holds
+// fits reports whether there is room after coming bytes of other answers. The caller holds
 // conn.mu.
 func (r *Reply) fits(bytes, coming int) bool {
 	c := r.conn
@@ -73,7 +72,7 @@ func (r *Reply) fits(bytes, coming int) bool {
 	return false
 }
 
-// oldest is the first reply that the writer has not taken.
+// oldest returns the first reply that the writer has not taken.
 func (r *ring) oldest() *Reply {
 	if r.head == r.tail {
 		return nil
@@ -81,12 +80,12 @@ func (r *ring) oldest() *Reply {
 	return r.replies[r.head&uint64(len(r.replies)-1)]
 }
 
-// mayTell is how many writes whose answers hold values are under way at most: those
-// answers are taken in any case.
-const mayTell = 16
+// maxValueWrites is the largest number of writes in flight whose answers have values: those answers
+// are always accepted.
+const maxValueWrites = 16
 
-// tells reports whether cmd is a write whose answer holds values.
-func tells(cmd *wire.Command) bool {
+// answersWithValues reports whether cmd is a write whose answer has values.
+func answersWithValues(cmd *wire.Command) bool {
 	if cmd.Verb != wire.Transaction {
 		return cmd.Verb.IsWrite() && cmd.Options&wire.ReturnOld != 0
 	}

@@ -7,29 +7,28 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// maxScan is how many keys one SCAN looks at, whatever its COUNT.
+// maxScan is the largest number of keys that one SCAN visits, whatever its COUNT.
 const maxScan = 100_000
 
-// cursors gives the places at which scans go on the numbers that clients of
-// Redis expect. A place is a key, which fits no number; so the server keeps the
-// latest ones, for all connections, since clients with a pool go on by another.
-// A number that is forgotten, or another replica's, is refused rather than taken
-// for some place: a scan never misses a key that was there all the time.
+// cursors maps positions of scans, which are keys, to the numbers that Redis clients expect.
+// The server keeps the newest ones, for all connections, since clients with a pool continue on
+// another one. A number that is forgotten, or from another replica, is refused instead of being
+// taken for some position, so that a scan never misses a key that existed all the time.
 type cursors struct {
 	mu     sync.Mutex
 	places map[uint64]string
-	queue  []uint64 // the oldest first
+	queue  []uint64 // oldest first
 	bytes  int
 	next   uint64
 }
 
-// maxCursorBytes is how much memory the places of scans take at most.
+// maxCursorBytes limits the memory of positions.
 const maxCursorBytes = 16 << 20
 
-// cursorCost is what a place takes beside its key.
+// cursorCost is the memory of a position beside its key.
 const cursorCost = 64
 
-// add returns the number of a place, which is a key that was returned.
+// add returns the number of a position, which is a key that was returned.
 func (c *cursors) add(key string) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +48,7 @@ func (c *cursors) add(key string) uint64 {
 	return c.next
 }
 
-// find returns the place of a number.
+// find returns the position for a number.
 func (c *cursors) find(n uint64) (key string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,10 +56,10 @@ func (c *cursors) find(n uint64) (key string, ok bool) {
 	return key, ok
 }
 
-// scanning is what SCAN was asked for.
+// scanning is the arguments of SCAN.
 type scanning struct {
 	pattern string
-	nothing bool // a type that weir does not hold
+	nothing bool // a type that weir does not have
 	cursors *cursors
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// weir runs no Lua. Libraries of locks, though, take, release and extend a lock by
-// one of a few scripts, which compare what keys hold and then set or delete them, or set
-// their time to live: those are known by their text, and done by one command of the
-// store. What is written otherwise is refused, also where it would mean the same.
+// weir does not run Lua. But libraries for locks acquire, release and extend a lock by one of a
+// few scripts, which compare the values of keys and then set or delete them, or set their time
+// to live. These scripts are known by their text, and executed as one command of the store. Any
+// other script is refused, even if it has the same meaning.
 
 func scriptCommands() []command {
 	const group = "scripting"
@@ -24,30 +24,30 @@ func scriptCommands() []command {
 	}
 }
 
-// program is what a known script does.
+// program is a known script.
 type program uint8
 
 const (
-	release      program = iota + 1 // deletes the key if it holds ARGV[1]: 1, else 0
+	release      program = iota + 1 // deletes the key if its value is ARGV[1]: 1, otherwise 0
 	releaseTells                    // the same, -1 if there is no key
-	touch                           // sets the time to live to ARGV[2] milliseconds if the key holds ARGV[1]
+	touch                           // sets the time to live to ARGV[2] milliseconds if the key's value is ARGV[1]
 	touchSeconds                    // the same, in seconds
-	extend                          // the same, added to the time that is left if ARGV[3] is "0"
-	lock                            // sets all keys to ARGV[1] for ARGV[2] milliseconds if there is none of them: how many, else 0
+	extend                          // the same, added to the remaining time if ARGV[3] is "0"
+	lock                            // sets all keys to ARGV[1] for ARGV[2] milliseconds if none exists: the number of keys, otherwise 0
 	lockSeconds                     // the same for one key, in seconds
-	lockTells                       // the same for one key, answered as SET is
-	renew                           // sets the key again to what it holds, for ARGV[2] milliseconds, if that is ARGV[1]: 1, else 0
-	releaseAll                      // deletes the keys that hold ARGV[1]: how many
-	remaining                       // how many milliseconds the key still lives if it holds ARGV[1], else 0
+	lockTells                       // the same for one key, answered like SET
+	renew                           // sets the key to its value again, for ARGV[2] milliseconds, if that is ARGV[1]: 1, otherwise 0
+	releaseAll                      // deletes the keys whose value is ARGV[1]: the number
+	remaining                       // the remaining time in milliseconds if the key's value is ARGV[1], otherwise 0
 )
 
-// programs returns the known scripts in the form of canonical, which is made when a
-// client sends one: each start of weir, for whatever verb, would pay for it.
+// programs returns the known scripts in canonical form. It is computed when a client sends a
+// script, because otherwise each start of weir would pay for it.
 var programs = sync.OnceValue(func() map[string]program {
 	all := map[string]program{}
 	for text, p := range map[string]program{
-		// As the documentation of SET and of Redlock has it; redlock, redsync,
-		// bsm/redislock and many others.
+		// From the documentation of SET and of Redlock; redlock, redsync, bsm/redislock and
+		// many others.
 		`if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`:             release,
 		`if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end`: touch,
 		`if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("expire",KEYS[1],ARGV[2]) else return 0 end`:  touchSeconds,
@@ -85,10 +85,10 @@ var (
 	called = regexp.MustCompile(`redis\.call\("[A-Za-z]+"`)
 )
 
-// canonical leaves out what Lua and Redis do not look at, where that is certain:
-// comments to the end of a line, the kind of white space and of quotes, and whether
-// commands are in capitals. A script with a comment of several lines, or with white
-// space or what looks like a comment in a string, is none of the known ones.
+// canonical removes what Lua and Redis ignore, where that is certain: comments to the end of a
+// line, and differences of white space, quotes and the case of commands. A script with a
+// comment of several lines, or with white space or what looks like a comment in a string, is
+// never a known one.
 func canonical(text string) string {
 	text = withoutRemarks(text)
 	text = strings.ReplaceAll(strings.TrimSpace(spaces.ReplaceAllString(text, " ")), "'", `"`)
@@ -112,16 +112,16 @@ func withoutRemarks(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// scripts are those that were loaded or evaluated since the start.
+// scripts are those loaded or evaluated since the start.
 type scripts struct {
 	mu    sync.Mutex
 	bySHA map[string]program
 }
 
-// maxScripts bounds how many ways to write the known scripts are kept.
+// maxScripts limits how many texts of the known scripts are kept.
 const maxScripts = 1024
 
-// add returns what a script does, 0 if it is not known, and its digest.
+// add returns the known script with this text, 0 if there is none, and its digest.
 func (s *scripts) add(text []byte) (program, string) {
 	sum := sha1.Sum(text)
 	sha := hex.EncodeToString(sum[:])
@@ -201,7 +201,7 @@ func script(k *call) {
 	}
 }
 
-// runScript does what a known script does with the keys and arguments of this call.
+// runScript executes a known script with the keys and arguments of this call.
 func (k *call) runScript(p program) {
 	want := map[program]int{release: 1, releaseTells: 1, releaseAll: 1, remaining: 1, extend: 3}[p]
 	if want == 0 {
@@ -257,7 +257,7 @@ func (k *call) runScript(p program) {
 	k.ask(cmd, shape{render: renderNumber})
 }
 
-// lock sets keys to a value for some milliseconds, all or none.
+// lock sets all keys to a value for some milliseconds, or none.
 func (k *call) lock(p program, keys [][]byte, value []byte, ms int64) {
 	if ms <= 0 {
 		k.fail("ERR invalid expire time in 'set' command")
@@ -266,7 +266,7 @@ func (k *call) lock(p program, keys [][]byte, value []byte, ms int64) {
 	cmds := make([]wire.Command, len(keys))
 	guards := make([]wire.Guard, len(keys))
 	for i, key := range keys {
-		// Without a condition where there are several: one of them may come twice.
+		// Without a condition if there are several: the same key may occur twice.
 		cmds[i] = wire.Command{Verb: wire.Set, Key: borrow(key), Value: value, TTL: ms}
 		guards[i].Key = borrow(key)
 	}
@@ -287,7 +287,7 @@ func (k *call) lock(p program, keys [][]byte, value []byte, ms int64) {
 	}
 }
 
-// renderLocked tells how many keys were set.
+// renderLocked renders the number of keys that were set.
 func renderLocked(e *encoder, _ *shape, r []wire.Result) {
 	switch r[0].Code {
 	case wire.OK:

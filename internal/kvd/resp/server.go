@@ -16,37 +16,36 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Config is how a Server treats its clients.
+// Config configures a Server.
 type Config struct {
 	// TLS, when not nil, makes every connection a TLS one. Default: plain TCP.
 	TLS *tls.Config
-	// Users may log in. Without any, everybody may do everything. Default: none.
+	// Users may log in. Without any, all clients may do everything. Default: none.
 	Users []User
-	// MaxClients is how many connections are held at once. Default: 10000.
+	// MaxClients is the largest number of connections. Default: 10000.
 	MaxClients int
-	// LoginTimeout closes a connection that has not logged in so long after it came,
-	// or after RESET. Default: one minute.
+	// LoginTimeout is how long a connection may be without login, from its start or from RESET.
+	// Default: one minute.
 	LoginTimeout time.Duration
-	// IdleTimeout closes a connection that sends nothing for so long and waits
-	// for nothing. Default: never.
+	// IdleTimeout is how long a connection may send nothing and wait for nothing. Default:
+	// forever.
 	IdleTimeout time.Duration
-	// MaxInFlight is how many commands of one connection may be under way before
-	// it is not read from; what was read already may exceed it by a batch.
-	// Default: 4096.
+	// MaxInFlight is the number of commands in flight at which a connection is not read any
+	// more. Commands that were read before may exceed it by a batch. Default: 4096.
 	MaxInFlight int
-	// MaxInFlightBytes is the same for the bytes of its commands, and of the answers
-	// to them as far as they are known before. Default: 32 MiB.
+	// MaxInFlightBytes is the same for the bytes of commands, and of their answers as far as
+	// known in advance. Default: 32 MiB.
 	MaxInFlightBytes int
-	// MaxTracked is how many keys of one connection CLIENT TRACKING remembers; at
-	// one more the client is told to forget all. Default: 65536.
+	// MaxTracked is the number of keys of a connection that CLIENT TRACKING remembers. With one
+	// more, the client is told to forget all keys. Default: 65536.
 	MaxTracked int
-	// Log gets what clients cause. Default: nothing is logged.
+	// Log receives messages about clients. Default: nothing is logged.
 	Log *slog.Logger
 }
 
-// User is who may log in by AUTH or HELLO.
+// User is a user who may log in by AUTH or HELLO.
 type User struct {
-	Name     string // "default" is who gives a password only
+	Name     string // "default" is the user of clients that send only a password
 	Password string
 	ReadOnly bool
 }
@@ -80,7 +79,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Server answers Redis clients on behalf of a Backend.
+// Server serves Redis clients from a Backend.
 type Server struct {
 	backend Backend
 	scripts scripts
@@ -99,7 +98,7 @@ type Server struct {
 	end    bool
 }
 
-// New makes a server. The error names the setting that makes no sense.
+// New returns a server. The error names an invalid setting.
 func New(backend Backend, cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure the Redis front: %w", err)
@@ -109,20 +108,20 @@ func New(backend Backend, cfg Config) (*Server, error) {
 		backend: backend, cfg: cfg, log: cfg.Log, table: newTable(), tracker: newTracker(), since: time.Now(),
 		conns: make(map[*conn]struct{}),
 	}
-	s.cursors.next = rand.Uint64N(1 << 48) // so that no replica takes another's for its own
+	s.cursors.next = rand.Uint64N(1 << 48) // so that no replica accepts a cursor of another
 	return s, nil
 }
 
 const (
 	// handshakeTime is how long a TLS handshake may take.
 	handshakeTime = 10 * time.Second
-	// acceptPause is how long a listener that is out of file descriptors rests.
+	// acceptPause is how long a listener waits that is out of file descriptors.
 	acceptPause = 100 * time.Millisecond
 )
 
-// Serve answers connections of ln until ctx ends, then closes ln, sends the
-// replies that are under way, for at most some seconds, and returns when all
-// connections are gone. The error is that of ln.
+// Serve serves connections of ln until ctx ends, then closes ln, sends the replies in flight
+// for at most some seconds, and returns when all connections are closed. The error is that of
+// ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	var running sync.WaitGroup
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() }) // Accept tells
@@ -165,7 +164,7 @@ func (s *Server) accept(ctx context.Context, sock net.Conn, running *sync.WaitGr
 		s.rejected.Add(1)
 		running.Go(func() {
 			_ = sock.SetDeadline(time.Now().Add(handshakeTime))
-			_, _ = sock.Write([]byte("-ERR max number of clients reached\r\n")) // it is lost, if it is
+			_, _ = sock.Write([]byte("-ERR max number of clients reached\r\n")) // it does not matter if this is lost
 			_ = sock.Close()
 		})
 		return
@@ -185,12 +184,12 @@ func (s *Server) newConn(sock net.Conn) *conn {
 	c.changed.L = &c.mu
 	c.since = time.Now()
 	c.proto = 2
-	c.comeAnew()
+	c.resetLogin()
 	c.listener.c = c
 	return c
 }
 
-// handshake does what TLS asks for before anything can be read.
+// handshake does the TLS handshake, if any.
 func (c *conn) handshake(ctx context.Context) bool {
 	secure, ok := c.sock.(*tls.Conn)
 	if !ok {
@@ -206,7 +205,7 @@ func (c *conn) handshake(ctx context.Context) bool {
 	return true
 }
 
-// enter gives a connection its number, unless there are too many.
+// enter assigns a connection its number, unless there are too many.
 func (s *Server) enter(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,37 +224,37 @@ func (s *Server) leave(c *conn) {
 	delete(s.conns, c)
 }
 
-// ending reports whether the server takes no more commands.
+// ending reports whether the server accepts no more commands.
 func (s *Server) ending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end
 }
 
-// stopReading makes all connections end after the commands that they have read,
-// or, when those take too long, at once.
+// stopReading makes all connections end after the commands that they have read or, if those
+// take too long, at once.
 func (s *Server) stopReading() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end = true
 	for c := range s.conns {
 		_ = c.sock.SetReadDeadline(time.Now()) // fails when it is closed
-		time.AfterFunc(drainTime, c.breakOff)
+		time.AfterFunc(drainTime, c.abort)
 	}
 }
 
 // Counts are figures for metrics. All but the first three only grow.
 type Counts struct {
 	Connected int    // clients
-	Listening int    // of them, those that track or watch
-	Unread    int    // bytes of answers that they have not read; small ones do not count
+	Listening int    // those that track or watch
+	Unread    int    // bytes of answers that clients have not read, without small ones
 	Accepted  uint64 // connections
-	Rejected  uint64 // connections, because there were too many
+	Rejected  uint64 // connections that exceeded MaxClients
 	Commands  uint64
 	Writes    uint64 // of replies and pushes, each a system call
 }
 
-// Counts returns the present figures.
+// Counts returns the current figures.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	connected, unread := len(s.conns), 0
@@ -276,16 +275,16 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// Interested reports whether any connection wants to know of changes: if not,
-// Changed needs no calls.
+// Interested reports whether any connection tracks or watches: otherwise Changed need not be
+// called.
 func (s *Server) Interested() bool { return s.tracker.interested.Load() > 0 }
 
-// Changed tells connections that track or watch of committed changes, in the
-// order of their revisions, after this replica has applied them, and best before
-// it completes the writes that made them: then a client that is told of its own
-// write does not find the old value in its cache. It does not block.
+// Changed passes committed changes to connections that track or watch. It must be called in the
+// order of revisions, after this replica has applied the changes and preferably before it
+// completes their writes: then a client that hears of its own write does not find the old value
+// in its cache. It does not block.
 func (s *Server) Changed(changes []Change) { s.tracker.changed(changes) }
 
-// ChangedAll tells connections that anything may have changed: the replica has
-// taken a snapshot of another one.
+// ChangedAll tells connections that anything may have changed, because the replica has
+// installed a snapshot.
 func (s *Server) ChangedAll() { s.tracker.changedAll() }

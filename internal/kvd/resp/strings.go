@@ -42,16 +42,16 @@ func get(k *call) {
 	k.ask(wire.Command{Verb: wire.Get, Key: borrow(k.args[1])}, shape{render: renderValue})
 }
 
-// setting is what the options of SET, GETEX and the like amount to.
+// setting is the options of SET, GETEX and similar commands.
 type setting struct {
 	cmd     wire.Command
 	old     bool   // GET
 	persist bool   // PERSIST
-	expires []byte // a time to live, not read yet: Redis looks at all options first
+	expires []byte // a time to live, not parsed yet: Redis checks all options first
 	unit    int64  // of expires, milliseconds
 }
 
-// expiry takes an option with a time to live; took is how many arguments it is.
+// expiry parses an option with a time to live; took is the number of its arguments.
 func (s *setting) expiry(args [][]byte) (took int, why string) {
 	var unit int64
 	var options uint8
@@ -75,7 +75,7 @@ func (s *setting) expiry(args [][]byte) (took int, why string) {
 	return 2, ""
 }
 
-// setExpiry reads the time to live that an option gave.
+// setExpiry parses the time to live of an option.
 func (k *call) setExpiry(s *setting) (why string) {
 	if s.expires != nil {
 		absolute := s.cmd.Options&wire.Absolute != 0
@@ -86,7 +86,7 @@ func (k *call) setExpiry(s *setting) (why string) {
 	return why
 }
 
-// milliseconds reads a time to live, which is positive.
+// milliseconds parses a time to live, which must be positive.
 func (k *call) milliseconds(arg []byte, unit int64, absolute bool) (ms int64, why string) {
 	n, ok := parseInt(arg)
 	if !ok {
@@ -117,7 +117,7 @@ func set(k *call) {
 	k.ask(s.cmd, shape{render: renderSet})
 }
 
-// setOptions reads the options of SET. Those of weir begin with prefix.
+// setOptions parses the options of SET. Those of weir begin with prefix.
 func (k *call) setOptions(s *setting, args [][]byte, prefix string) (why string) {
 	for len(args) > 0 {
 		took, why := s.expiry(args)
@@ -132,7 +132,7 @@ func (k *call) setOptions(s *setting, args [][]byte, prefix string) (why string)
 	return k.setExpiry(s)
 }
 
-// option reads an option that is no time to live.
+// option parses an option that is not a time to live.
 func (s *setting) option(args [][]byte, prefix string) (took int, why string) {
 	c := &s.cmd
 	arg := args[0]
@@ -234,7 +234,7 @@ func mGet(k *call) {
 	k.ask(wire.Command{Verb: wire.Many, Keys: borrowAll(k.args[1:])}, shape{render: renderMany})
 }
 
-// pairs reads the arguments of MSET and MSETNX.
+// pairs parses the arguments of MSET and MSETNX.
 func (k *call) pairs() ([]wire.Pair, bool) {
 	if len(k.args)%2 == 0 {
 		k.fail(wrongNumber(k.cmd.name))
@@ -296,7 +296,7 @@ func getRange(k *call) {
 	k.ask(wire.Command{Verb: wire.Get, Key: borrow(k.args[1])}, shape{render: renderPart, a: from, b: to})
 }
 
-// renderValue is the value of a key, or null.
+// renderValue renders the value of a key, or null.
 func renderValue(e *encoder, _ *shape, r []wire.Result) {
 	if r[0].Code == wire.NotFound {
 		e.null()
@@ -305,7 +305,7 @@ func renderValue(e *encoder, _ *shape, r []wire.Result) {
 	e.bulk(r[0].Value)
 }
 
-// renderOld is the value that was there before, or null.
+// renderOld renders the previous value, or null.
 func renderOld(e *encoder, _ *shape, r []wire.Result) {
 	if !r[0].Found {
 		e.null()
@@ -314,7 +314,7 @@ func renderOld(e *encoder, _ *shape, r []wire.Result) {
 	e.bulk(r[0].Value)
 }
 
-// renderSet is OK, or null when the condition does not hold.
+// renderSet renders OK, or null if the condition does not hold.
 func renderSet(e *encoder, _ *shape, r []wire.Result) {
 	switch r[0].Code {
 	case wire.OK:
@@ -326,12 +326,12 @@ func renderSet(e *encoder, _ *shape, r []wire.Result) {
 	}
 }
 
-// renderMet is whether the condition holds.
+// renderMet renders whether the condition holds.
 func renderMet(e *encoder, _ *shape, r []wire.Result) { e.bool(r[0].Code == wire.OK) }
 
 func renderNumber(e *encoder, _ *shape, r []wire.Result) { e.int(r[0].Number) }
 
-// renderConstant is what a write without a result is answered with.
+// renderConstant renders the answer of a write without a result.
 func renderConstant(e *encoder, s *shape, _ []wire.Result) { e.int(s.a) }
 
 func renderMany(e *encoder, _ *shape, r []wire.Result) {
@@ -341,7 +341,7 @@ func renderMany(e *encoder, _ *shape, r []wire.Result) {
 	}
 }
 
-// renderPart is the bytes a to b of a value; negative ones count from its end.
+// renderPart renders the bytes a to b of a value; negative positions count from its end.
 func renderPart(e *encoder, s *shape, r []wire.Result) {
 	v := r[0].Value
 	n := int64(len(v))

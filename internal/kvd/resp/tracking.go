@@ -11,20 +11,19 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// maxPushBytes is how many bytes of pushes are kept for a client that does not
-// read. Beyond it they are replaced by one that says to forget everything. A push
-// that nothing waits before is kept whatever its size: a value may be larger.
+// maxPushBytes limits the pushes for a client that does not read. Beyond it they are replaced
+// by one that says to forget everything. A single push is kept whatever its size, because a
+// value may be larger.
 const maxPushBytes = 1 << 20
 
-// maxPrefixes bounds the prefixes that one connection hears of: each change is compared
-// with all of them, by the goroutine on which the replica depends. maxPrefixBytes bounds
-// their sum.
+// maxPrefixes limits the prefixes of a connection: the goroutine on which the replica depends
+// compares each change with all of them. maxPrefixBytes limits their total size.
 const (
 	maxPrefixes    = 1024
 	maxPrefixBytes = 1 << 20
 )
 
-// tooManyPrefixes refuses what a connection would hear of, or returns "".
+// tooManyPrefixes returns an error if the prefixes exceed the limits, otherwise "".
 func tooManyPrefixes(prefixes ...string) (why string) {
 	sum := 0
 	for _, p := range prefixes {
@@ -36,24 +35,23 @@ func tooManyPrefixes(prefixes ...string) (why string) {
 	return fmt.Sprintf("ERR too many prefixes: a connection may name %d, of %d bytes in all", maxPrefixes, maxPrefixBytes)
 }
 
-// What the keys take that clients are to be told of: those of one connection, those of
-// all, and one beside its bytes.
+// The memory of tracked keys: of one connection, of all connections, and of a key beside its
+// bytes.
 const (
 	maxTrackedBytes = 16 << 20
 	maxTrackedOfAll = 256 << 20
 	trackedCost     = 100
 )
 
-// pushQueue holds messages for a client that answer none of its commands.
+// pushQueue has messages for a client that are not answers.
 //
-// A client that caches what it reads must not be told to forget a key before it
-// has got the old value that is on its way. So a push waits until the replies to
-// all tracked reads that were under way have been taken; it passes those to
-// other commands.
+// A client that caches what it reads must not be told to forget a key before it has received
+// the old value that is in flight. So a push waits until the replies to all tracked reads in
+// flight have been taken. It may overtake replies to other commands.
 type pushQueue struct {
 	queue []push
 	bytes int
-	after uint64 // how many commands' replies go before a push that comes now
+	after uint64 // the number of commands whose replies precede a push that arrives now
 }
 
 type push struct {
@@ -73,7 +71,7 @@ func (q *pushQueue) take() []byte {
 	return body
 }
 
-// add takes all of the bodies, or returns false when there is no room.
+// add adds all bodies, or returns false if there is no room.
 func (q *pushQueue) add(bodies ...[]byte) bool {
 	total := 0
 	for _, body := range bodies {
@@ -89,17 +87,17 @@ func (q *pushQueue) add(bodies ...[]byte) bool {
 	return true
 }
 
-// tracker knows which connections want to hear of which keys.
+// tracker knows which connections track which keys.
 type tracker struct {
 	interested atomic.Int64 // listeners that are on
 
 	mu         sync.Mutex
-	keys       map[string][]*listener // who has read a key since it changed
-	broadcasts map[*listener]struct{} // who hears of all keys, or of those with prefixes
-	watches    map[*listener]struct{} // who wants to see the changes themselves
-	touched    []*listener            // by the changes under way
-	bytes      int                    // of keys, for each of their readers
-	most       int                    // bytes: maxTrackedOfAll
+	keys       map[string][]*listener // connections that have read a key since it changed
+	broadcasts map[*listener]struct{} // connections that track all keys, or keys with prefixes
+	watches    map[*listener]struct{} // connections that receive the changes themselves
+	touched    []*listener            // by the current changes
+	bytes      int                    // of keys, counted for each reader
+	most       int                    // in bytes: maxTrackedOfAll
 }
 
 func newTracker() *tracker {
@@ -111,33 +109,33 @@ func newTracker() *tracker {
 	}
 }
 
-// mode is how a client tracks.
+// mode is how a client tracks keys.
 type mode uint8
 
 const (
 	untracked mode = iota
-	byKey          // of keys that it has read
-	byPrefix       // of all keys that begin with a prefix
+	byKey          // keys that it has read
+	byPrefix       // keys with its prefixes
 )
 
-// listener is a connection's part of the tracker. The connection's reader reads
-// all but what stands below; only tracker's methods change it.
+// listener is the tracking state of a connection. The connection's reader may read the first
+// fields; only methods of tracker change it.
 type listener struct {
 	c        *conn
 	mode     mode
 	prefixes []string // byPrefix; none: all keys
-	noLoop   bool     // not of its own writes
+	noLoop   bool     // not the client's own writes
 	watched  []string // prefixes of WEIR.WATCH
 
-	keys  map[string]struct{} // byKey: those that the tracker holds for it
-	bytes int                 // its part of the tracker's
-	stale []string            // changed, to be told
-	news  [][]byte            // changes to be shown, each shared with others who are
+	keys  map[string]struct{} // byKey: its keys in the tracker
+	bytes int                 // its share of the tracker's bytes
+	stale []string            // changed keys to report
+	news  [][]byte            // changes to report, shared with other listeners
 }
 
 func (l *listener) on() bool { return l.mode != untracked || len(l.watched) > 0 }
 
-// set changes what l wants by change.
+// set applies change to l.
 func (t *tracker) set(l *listener, change func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +162,7 @@ func enter(set map[*listener]struct{}, l *listener, in bool) {
 	}
 }
 
-// drop removes a connection that has ended.
+// drop removes a closed connection.
 func (t *tracker) drop(c *conn) {
 	if !c.listener.on() {
 		return
@@ -181,7 +179,7 @@ func (t *tracker) forget(l *listener) {
 	l.keys, l.bytes = nil, 0
 }
 
-// release takes l off a key's list.
+// release removes l from the readers of a key.
 func (t *tracker) release(key string, l *listener) {
 	rest := slices.DeleteFunc(t.keys[key], func(other *listener) bool { return other == l })
 	if len(rest) == 0 {
@@ -197,7 +195,7 @@ func (t *tracker) forgetAll(l *listener) {
 	t.tell(l, appendForgetAll(nil))
 }
 
-// anyReader is one who has read keys, more likely the more they are.
+// anyReader returns a random listener that has read keys, weighted by their number.
 func (t *tracker) anyReader() *listener {
 	for _, readers := range t.keys { // in random order
 		return readers[rand.IntN(len(readers))]
@@ -205,8 +203,8 @@ func (t *tracker) anyReader() *listener {
 	panic("resp: keys are counted that nobody has read")
 }
 
-// remember notes that c reads keys, which it may use again after the call. Too
-// many keys make it forget all, the client too.
+// remember notes that c reads keys, which the caller may change afterwards. With too many keys,
+// both the tracker and the client forget all of them.
 func (t *tracker) remember(c *conn, keys []string) {
 	l := &c.listener
 	t.mu.Lock()
@@ -236,7 +234,7 @@ func (t *tracker) remember(c *conn, keys []string) {
 	}
 }
 
-// changed tells those who listen.
+// changed notifies the listeners of changes.
 func (t *tracker) changed(changes []Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +265,8 @@ func (t *tracker) changed(changes []Change) {
 	t.touched = t.touched[:0]
 }
 
-// changedTracked tells who has read the key, once: who reads it again is told again.
+// changedTracked notifies the readers of a key once: after reading it again they are notified
+// again.
 func (t *tracker) changedTracked(ch *Change) {
 	readers, ok := t.keys[ch.Key]
 	if !ok {
@@ -293,7 +292,7 @@ func (t *tracker) changedTracked(ch *Change) {
 	}
 }
 
-// wants reports whether a change concerns a listener by prefix.
+// wants reports whether a change matches one of the prefixes.
 func (l *listener) wants(ch *Change, prefixes []string) bool {
 	if l.noLoop && ch.Origin != nil && ch.Origin == l.c.session {
 		return false
@@ -301,19 +300,19 @@ func (l *listener) wants(ch *Change, prefixes []string) bool {
 	return len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(ch.Key, p) })
 }
 
-// touch notes that l has something to be told.
+// touch notes that l has something to report.
 func (t *tracker) touch(l *listener) {
 	if len(l.stale) == 0 && len(l.news) == 0 {
 		t.touched = append(t.touched, l)
 	}
 }
 
-// kinds names what became of a key.
+// kinds are the names of kinds of changes.
 var kinds = map[wire.ChangeKind]string{
 	wire.ChangePut: "put", wire.ChangeDelete: "delete", wire.ChangeExpire: "expire",
 }
 
-// appendChange is the push that shows a change to those who watch.
+// appendChange appends the push for a watched change.
 func appendChange(b []byte, ch *Change) []byte {
 	e := encoder{b: b, proto: 3}
 	e.push(5)
@@ -329,7 +328,7 @@ func appendChange(b []byte, ch *Change) []byte {
 	return e.b
 }
 
-// tellChanges sends what has gathered for l.
+// tellChanges queues the changes collected for l.
 func (t *tracker) tellChanges(l *listener) {
 	if len(l.stale) > 0 {
 		l.news = append(l.news, appendStale(nil, l.stale))
@@ -341,8 +340,8 @@ func (t *tracker) tellChanges(l *listener) {
 	l.news = l.news[:0]
 }
 
-// tell queues pushes. Without room for it, everything that is queued gives way
-// to the message that the client knows nothing any more.
+// tell queues pushes. If there is no room, the message that everything is invalid replaces all
+// queued pushes.
 func (t *tracker) tell(l *listener, bodies ...[]byte) {
 	c := l.c
 	c.mu.Lock()
@@ -358,7 +357,7 @@ func (t *tracker) tell(l *listener, bodies ...[]byte) {
 	c.Flush()
 }
 
-// changedAll tells everybody that anything may have changed.
+// changedAll tells all listeners that anything may have changed.
 func (t *tracker) changedAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -380,7 +379,7 @@ func (t *tracker) changedAll() {
 	}
 }
 
-// appendLost says that changes were missed.
+// appendLost appends the push that says that changes were missed.
 func (l *listener) appendLost(b []byte) []byte {
 	if l.mode != untracked {
 		b = appendForgetAll(b)
@@ -396,7 +395,7 @@ func (l *listener) appendLost(b []byte) []byte {
 	return b
 }
 
-// appendStale is the push of invalid keys.
+// appendStale appends the push of invalid keys.
 func appendStale(b []byte, keys []string) []byte {
 	e := encoder{b: b, proto: 3}
 	e.push(2)
@@ -408,7 +407,7 @@ func appendStale(b []byte, keys []string) []byte {
 	return e.b
 }
 
-// appendForgetAll is the push that invalidates all keys.
+// appendForgetAll appends the push that invalidates all keys.
 func appendForgetAll(b []byte) []byte {
 	e := encoder{b: b, proto: 3}
 	e.push(2)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ReadUsers reads who may log in: a line for each, empty lines and those
-// that begin with # left out.
+// ReadUsers reads a file of users, one per line. Empty lines and lines that begin with # are
+// ignored.
 func ReadUsers(path string) ([]User, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -49,7 +49,7 @@ func weirGet(k *call) {
 	k.ask(wire.Command{Verb: wire.Get, Key: borrow(k.args[1])}, shape{render: renderRevised})
 }
 
-// renderRevised is a value and its revision, or null.
+// renderRevised renders a value and its revision, or null.
 func renderRevised(e *encoder, _ *shape, r []wire.Result) {
 	if r[0].Code == wire.NotFound {
 		e.nullArray()
@@ -84,8 +84,8 @@ func weirCAS(k *call) {
 	})
 }
 
-// askRevision answers with the revision of the write, or null when its condition
-// does not hold. A transaction has one revision, which its members do not show.
+// askRevision answers with the revision of the write, or null if its condition does not hold. A
+// transaction has one revision, which its commands do not return.
 func (k *call) askRevision(cmd wire.Command) {
 	if k.txn != nil {
 		k.fail("ERR " + k.cmd.name + " shows its revision, which is not known inside a transaction: use SET with WEIR.REV")
@@ -136,8 +136,8 @@ func lease(k *call) {
 	}
 }
 
-// renderLease is a number, or an error when the lease is gone: its holder must
-// not miss that.
+// renderLease renders a number, or an error if the lease has ended, which its holder must not
+// miss.
 func renderLease(e *encoder, _ *shape, r []wire.Result) {
 	if r[0].Code != wire.OK {
 		e.fail(textOf(&r[0]))
@@ -146,7 +146,7 @@ func renderLease(e *encoder, _ *shape, r []wire.Result) {
 	e.int(r[0].Number)
 }
 
-// renderLeaseTTL is the time that is left, -2 when the lease is gone, as TTL.
+// renderLeaseTTL renders the remaining time, or -2 if the lease has ended, as TTL does.
 func renderLeaseTTL(e *encoder, _ *shape, r []wire.Result) {
 	if r[0].Code != wire.OK {
 		e.int(-2)
@@ -155,7 +155,7 @@ func renderLeaseTTL(e *encoder, _ *shape, r []wire.Result) {
 	e.int(r[0].Number)
 }
 
-// token is "view:index". It is rendered when all commands before it are answered.
+// token answers "view:index". It is rendered after the answers of all earlier commands.
 func token(k *call) {
 	if len(k.args) > 2 {
 		k.fail(wrongNumber("weir.token"))

@@ -9,7 +9,7 @@ func (c *conn) Flush() {
 	}
 	select {
 	case c.wake <- struct{}{}:
-	default: // it is awake, and will look once more
+	default: // it is awake, and will check again
 	}
 }
 
@@ -27,7 +27,7 @@ func (c *conn) write(stop <-chan struct{}) {
 	}
 }
 
-// flush writes all that is complete and in order. The caller holds writing.
+// flush writes all replies that are complete and in order. The caller holds writing.
 func (c *conn) flush() {
 	var o *output
 	for {
@@ -56,7 +56,7 @@ func (c *conn) flush() {
 	}
 }
 
-// output is what one writer needs while it writes.
+// output is the state of a writer.
 type output struct {
 	items []item
 	encoder
@@ -64,7 +64,7 @@ type output struct {
 
 var outputs = sync.Pool{New: func() any { return &output{encoder: encoder{byReference: true}} }}
 
-// maxTake is how many replies are taken from the ring at once.
+// maxTake is the largest number of replies that are taken from the ring at once.
 const maxTake = 1024
 
 func (c *conn) anythingReady() bool {
@@ -73,7 +73,7 @@ func (c *conn) anythingReady() bool {
 	return c.ring.ready() || c.pushes.ready(c.ring.head)
 }
 
-// take moves what is complete and in order from the ring.
+// take takes from the ring what is complete and in order.
 func (c *conn) take(o *output) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *conn) take(o *output) {
 	}
 }
 
-// send writes the gathered bytes.
+// send writes the collected bytes.
 func (c *conn) send(o *output) {
 	if len(o.b) == 0 && len(o.large) == 0 {
 		return
@@ -109,7 +109,7 @@ func (c *conn) send(o *output) {
 	o.b = o.b[:0]
 }
 
-// sendBytes writes to a client, unless it is given up.
+// sendBytes writes to the client, unless the connection was given up.
 func (c *conn) sendBytes(b []byte) {
 	c.mu.Lock()
 	broken := c.broken
@@ -120,14 +120,14 @@ func (c *conn) sendBytes(b []byte) {
 	c.srv.writes.Add(1)
 	if _, err := c.sock.Write(b); err != nil {
 		c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
-		c.breakOff()
+		c.abort()
 	}
 }
 
-// maxFree is how many written replies a connection keeps to be used again.
+// maxFree is the largest number of written replies that a connection keeps for reuse.
 const maxFree = 128
 
-// release accounts for what was written, and lets the reader go on.
+// release accounts for what was written, and wakes the reader.
 func (c *conn) release(o *output) {
 	c.mu.Lock()
 	for i := range o.items {
@@ -139,7 +139,7 @@ func (c *conn) release(o *output) {
 		c.unread.bytes -= r.size
 		c.open--
 		if len(c.free) < maxFree {
-			r.reset() // it holds no answer any more
+			r.reset() // drop the answer
 			c.free = append(c.free, r)
 		}
 	}

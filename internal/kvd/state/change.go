@@ -7,28 +7,28 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Change is what happened to one key. Value is the store's own memory: it must
-// not be changed, and does not change. What expired has the revision of the
-// first operation since. A Put is told also where only the time to live changed.
+// Change is a change of a key. Value is the store's memory, which never changes and must not be
+// changed. A key that expired has the revision of the first operation since. There is a Put
+// also if only the time to live changed.
 type Change = wire.Change
 
-// ChangeKind says what happened to a key.
+// ChangeKind is a kind of change.
 type ChangeKind = wire.ChangeKind
 
 // Kinds of changes.
 const (
 	Put     = wire.ChangePut    // the key was set
 	Deleted = wire.ChangeDelete // a command removed it
-	Expired = wire.ChangeExpire // its time to live or its lease ended
+	Expired = wire.ChangeExpire // its time to live or its lease has ended
 )
 
-// changeLog keeps the newest changes, oldest first, those after kept[:head].
+// changeLog has the newest changes, oldest first: those after kept[:head].
 type changeLog struct {
 	limit, limitBytes int
 	kept              []Change
 	head              int
-	fresh             int    // how many of the newest were not drained
-	bytes             int    // of keys and values kept
+	fresh             int    // number of the newest changes that Changes has not returned yet
+	bytes             int    // size of the keys and values
 	compacted         uint64 // changes up to this revision may be missing
 }
 
@@ -49,10 +49,9 @@ func (s *Store) record(c Change) {
 	}
 }
 
-// Changes returns what changed since it was called last, in order; several
-// changes may have one revision. The slice is valid until the next Apply or
-// Restore. A Restore is not in it: anyone who restores tells watchers that they
-// must begin anew.
+// Changes returns the changes since the last call, in order; several changes may have the same
+// revision. The slice is valid until the next Apply or Restore. It does not include a Restore:
+// after it, watchers must be told to start again.
 func (s *Store) Changes() []Change {
 	l := &s.log
 	l.trim(len(l.kept) - l.fresh)
@@ -61,8 +60,7 @@ func (s *Store) Changes() []Change {
 	return slices.Clip(fresh)
 }
 
-// trim drops the oldest changes while there are too many, but none at or after
-// position end.
+// trim drops the oldest changes while there are too many, but none at or after position end.
 func (l *changeLog) trim(end int) {
 	for l.head < end && (len(l.kept)-l.head > l.limit || l.bytes > l.limitBytes) {
 		c := &l.kept[l.head]
@@ -78,15 +76,15 @@ func (l *changeLog) trim(end int) {
 	}
 }
 
-// forgetAll drops all changes, those up to revision being unknown now.
+// forgetAll drops all changes: those up to revision are unknown now.
 func (l *changeLog) forgetAll(revision uint64) {
 	clear(l.kept)
 	l.kept, l.head, l.fresh, l.bytes, l.compacted = l.kept[:0], 0, 0, 0, revision
 }
 
-// Untouched removes from since the keys that were stored or removed after their revisions
-// there, and those of which the store does not know that, because it keeps too few changes
-// or was restored since. It looks at each change once, however many keys there are.
+// Untouched deletes from since each key that was stored or removed after its revision there,
+// and each key for which the store does not know, because it keeps too few changes or was
+// restored since. It visits each change once, whatever the number of keys.
 func (s *Store) Untouched(since map[string]uint64) {
 	l := &s.log
 	first := s.revision
@@ -106,10 +104,9 @@ func (s *Store) Untouched(since map[string]uint64) {
 	}
 }
 
-// History returns the changes to keys of span from revision from on, at most
-// about limit (0: no bound; all of one revision stay together), and the
-// revision to go on from. compacted reports that some of them are no longer
-// known: the watcher must read the keys anew.
+// History returns the changes to keys of span from revision from on, about limit of them (0:
+// all; changes of one revision stay together), and the revision to continue from. compacted
+// reports that some of them are unknown: the watcher must read the keys again.
 func (s *Store) History(from uint64, span wire.Span, limit int) (changes []Change, next uint64, compacted bool) {
 	l := &s.log
 	if from <= l.compacted || l.limit == 0 && from <= s.revision {

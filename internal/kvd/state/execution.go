@@ -8,50 +8,48 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// space is what commands read and write: the Store itself, or an overlay above
-// it.
-type space interface {
-	// get returns what key holds, nil if it does not exist.
+// keyspace is what commands read and write: the Store, or an overlay above it.
+type keyspace interface {
+	// get returns the item of key, nil if it does not exist.
 	get(key string) *item
-	// put stores it at key. An owned item's value is memory that nobody
-	// changes; a value that is not owned, and key, live only as long as the
-	// command.
+	// put stores it under key. The value of an owned item never changes. A value that is not
+	// owned, and key, are valid only during the command.
 	put(key string, it item, owned bool)
 	// remove removes key and reports whether it existed.
 	remove(key string, kind ChangeKind) bool
-	// removeSpan removes the keys of span and returns how many.
+	// removeSpan removes the keys of span and returns their number.
 	removeSpan(span wire.Span) int
 	// scan calls fn for the keys of span in order until it returns false.
 	scan(span wire.Span, reverse bool, fn func(it *item) bool)
-	// count returns how many keys span has.
+	// count returns the number of keys in span.
 	count(span wire.Span) int
 	lease(id uint64) (lease, bool)
 	setLease(id uint64, l lease)
-	// endLease removes a lease with its keys and returns how many.
+	// endLease removes a lease with its keys and returns their number.
 	endLease(id uint64, kind ChangeKind) int
 	// leaseKeys returns the keys of a lease in order.
 	leaseKeys(id uint64) []string
 }
 
-// execution runs commands of one revision at one moment.
+// execution executes commands at one revision and time.
 type execution struct {
-	space    space
+	space    keyspace
 	clock    int64
 	revision uint64 // 0: not known yet
 	format   uint64 // of the cluster
-	left     int    // bytes that the answer may still hold
+	left     int    // bytes that the answer may still take
 }
 
-func (e *execution) begin(s space, clock int64, revision, format uint64) {
+func (e *execution) begin(s keyspace, clock int64, revision, format uint64) {
 	*e = execution{space: s, clock: clock, revision: revision, format: format, left: wire.MaxResult}
 }
 
-// overhead is what a result takes at most beyond keys and values: bitmap,
-// code, three numbers, the length of the value.
+// overhead is the largest size of a result beside keys and values: bitmap, code, three numbers
+// and the length of the value.
 const overhead = 40
 
-// afford takes n bytes from what the answer may still hold, if they fit.
-func (e *execution) afford(n int) bool {
+// reserve reserves n bytes of the answer, if they fit.
+func (e *execution) reserve(n int) bool {
 	if n > e.left {
 		return false
 	}
@@ -100,7 +98,7 @@ func (e *execution) set(c *wire.Command) (r wire.Result) {
 	it := item{value: c.Value, revision: e.revision, lease: c.Lease, deadline: e.deadline(c)}
 	if c.Cond != wire.Always || c.Options&(wire.ReturnOld|wire.KeepTTL) != 0 {
 		old := e.space.get(c.Key)
-		if c.Options&wire.ReturnOld != 0 && !e.show(old, &r) {
+		if c.Options&wire.ReturnOld != 0 && !e.setOld(old, &r) {
 			return wire.Result{Code: wire.TooLarge}
 		}
 		if !holds(c, old) {
@@ -118,7 +116,7 @@ func (e *execution) set(c *wire.Command) (r wire.Result) {
 	return r
 }
 
-// put stores it, or removes key if it is already past its time.
+// put stores it, or removes key if it has expired already.
 func (e *execution) put(key string, it item, owned bool) {
 	if it.deadline != 0 && it.deadline <= e.clock {
 		e.space.remove(key, Expired)
@@ -127,16 +125,16 @@ func (e *execution) put(key string, it item, owned bool) {
 	e.space.put(key, it, owned)
 }
 
-// show enters into r that key holds old and reports whether it fits.
-func (e *execution) show(old *item, r *wire.Result) bool {
+// setOld sets the old item in r and reports whether it fits.
+func (e *execution) setOld(old *item, r *wire.Result) bool {
 	if old == nil {
 		return true
 	}
 	r.Found, r.Value = true, old.value
-	return e.afford(len(old.value) + overhead)
+	return e.reserve(len(old.value) + overhead)
 }
 
-// holds reports whether c's condition on what its key holds is met.
+// holds reports whether the condition of c holds for the old item.
 func holds(c *wire.Command, old *item) bool {
 	switch c.Cond {
 	case wire.IfAbsent:
@@ -151,8 +149,8 @@ func holds(c *wire.Command, old *item) bool {
 	return true
 }
 
-// isRevision reports whether old is of revision, or absent if that is 0. An
-// item that is only evaluated has none: its writer cannot know it either.
+// isRevision reports whether old has this revision, or does not exist if that is 0. An item
+// that was only evaluated has no revision, because its writer does not know it either.
 func isRevision(old *item, revision uint64) bool {
 	if old == nil || revision == 0 {
 		return old == nil && revision == 0
@@ -160,8 +158,8 @@ func isRevision(old *item, revision uint64) bool {
 	return old.revision == revision
 }
 
-// deadline returns when what c stores goes, 0: never. A moment before 1970 is
-// that of 1970, which is as much past.
+// deadline returns when the item that c stores expires, 0: never. A time before 1970 counts as
+// 1970, which is equally past.
 func (e *execution) deadline(c *wire.Command) int64 {
 	switch {
 	case c.Options&wire.Absolute != 0:
@@ -173,7 +171,7 @@ func (e *execution) deadline(c *wire.Command) int64 {
 	}
 }
 
-// later returns clock + ns, at most what fits and never 0.
+// later returns clock + ns, at most the largest value and never 0.
 func later(clock, ns int64) int64 {
 	if ns > 0 && clock > math.MaxInt64-ns {
 		return math.MaxInt64
@@ -184,7 +182,7 @@ func later(clock, ns int64) int64 {
 func (e *execution) delete(c *wire.Command) (r wire.Result) {
 	if c.Cond != wire.Always || c.Options&wire.ReturnOld != 0 {
 		old := e.space.get(c.Keys[0])
-		if c.Options&wire.ReturnOld != 0 && !e.show(old, &r) {
+		if c.Options&wire.ReturnOld != 0 && !e.setOld(old, &r) {
 			return wire.Result{Code: wire.TooLarge}
 		}
 		if !holds(c, old) {
@@ -220,8 +218,7 @@ func (e *execution) increment(c *wire.Command) wire.Result {
 	return wire.Result{Number: sum}
 }
 
-// parseInteger reads a decimal integer in the one form in which strconv and
-// Redis write it.
+// parseInteger parses a decimal integer in the only form in which strconv and Redis format it.
 func parseInteger(b []byte) (int64, bool) {
 	if len(b) == 0 || len(b) > 20 {
 		return 0, false
@@ -262,7 +259,7 @@ func (e *execution) expire(c *wire.Command) wire.Result {
 	switch c.Cond {
 	case wire.IfValue:
 		met = bytes.Equal(old.value, c.Expect)
-	case wire.IfGreater: // no time to live is the longest
+	case wire.IfGreater: // no time to live counts as the longest
 		met = old.deadline != 0 && it.deadline > old.deadline
 	case wire.IfLess:
 		met = old.deadline == 0 || it.deadline < old.deadline
@@ -313,8 +310,7 @@ func (e *execution) transaction(c *wire.Command) wire.Result {
 			return wire.Result{Code: wire.NotMet}
 		}
 	}
-	// The room that all answers take without their values is set aside, so that each of them
-	// fits.
+	// The overhead of all answers is reserved, so that each of them fits.
 	e.left -= overhead * len(c.Commands)
 	results := make([]wire.Result, len(c.Commands))
 	for i := range c.Commands {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// The methods of this file make Store a space. They keep the tree, the expiry
-// index, the leases' keys, the sums and the changes in step.
+// The methods in this file make Store a space. They keep the tree, the expiry index, the keys
+// of leases, the sums and the changes consistent.
 
 func (s *Store) get(key string) *item {
 	return s.index[key]
@@ -30,15 +30,15 @@ func (s *Store) put(key string, it item, owned bool) {
 		it.key = strings.Clone(key)
 		stored = s.insert(it)
 	case stored.epoch != s.epoch:
-		s.forget(stored)
+		s.unindexItem(stored)
 		it.key = stored.key
 		stored = s.insert(it)
 	default:
-		s.forget(stored)
+		s.unindexItem(stored)
 		it.key = stored.key
 		*stored = it
 	}
-	s.note(stored)
+	s.indexItem(stored)
 	s.record(Change{Key: it.key, Value: it.value, Revision: s.revision, Kind: Put, Lease: it.lease})
 }
 
@@ -49,17 +49,16 @@ func (s *Store) insert(it item) *item {
 	return stored
 }
 
-// note enters an item into the sums and into what finds it by deadline and by
-// lease.
-func (s *Store) note(it *item) {
+// indexItem adds an item to the sums and to the indexes by deadline and lease.
+func (s *Store) indexItem(it *item) {
 	s.sum += it.hash()
 	s.bytes += int64(len(it.key) + len(it.value))
-	if !it.goesByItself() {
+	if !it.expires() {
 		return
 	}
 	s.timed++
 	if it.deadline != 0 {
-		s.expiry.Set(moment{at: it.deadline, key: it.key})
+		s.expiry.Set(expiryEntry{at: it.deadline, key: it.key})
 	}
 	if it.lease != 0 {
 		keys := s.held[it.lease]
@@ -71,16 +70,16 @@ func (s *Store) note(it *item) {
 	}
 }
 
-// forget is the reverse of note.
-func (s *Store) forget(it *item) {
+// unindexItem is the inverse of note.
+func (s *Store) unindexItem(it *item) {
 	s.sum -= it.hash()
 	s.bytes -= int64(len(it.key) + len(it.value))
-	if !it.goesByItself() {
+	if !it.expires() {
 		return
 	}
 	s.timed--
 	if it.deadline != 0 {
-		s.expiry.Delete(moment{at: it.deadline, key: it.key})
+		s.expiry.Delete(expiryEntry{at: it.deadline, key: it.key})
 	}
 	if it.lease != 0 {
 		keys := s.held[it.lease]
@@ -97,7 +96,7 @@ func (s *Store) remove(key string, kind ChangeKind) bool {
 	}
 	s.items.Delete(key)
 	delete(s.index, key)
-	s.forget(it)
+	s.unindexItem(it)
 	s.record(Change{Key: it.key, Revision: s.revision, Kind: kind})
 	return true
 }
@@ -117,7 +116,7 @@ func (s *Store) removeSpan(span wire.Span) int {
 	return len(keys)
 }
 
-// removeAll removes all keys without touching the tree for each. Leases stay.
+// removeAll removes all keys without changing the tree for each. Leases stay.
 func (s *Store) removeAll() int {
 	n := s.items.Len()
 	s.items.Scan(func(key string, it *item) bool {
@@ -131,7 +130,7 @@ func (s *Store) removeAll() int {
 	s.held = make(map[uint64]*btree.Set[string])
 	s.expiry.Clear()
 	s.leases.Scan(func(id uint64, l lease) bool {
-		s.expiry.Set(moment{at: l.deadline, lease: id})
+		s.expiry.Set(expiryEntry{at: l.deadline, lease: id})
 		return true
 	})
 	return n
@@ -155,7 +154,7 @@ func (s *Store) scan(span wire.Span, reverse bool, fn func(it *item) bool) {
 	}
 }
 
-// count does not look at the keys of span: it takes a few microseconds.
+// count does not visit the keys of span: it takes a few microseconds.
 func (s *Store) count(span wire.Span) int {
 	end := s.items.Len()
 	if span.To != "" {
@@ -164,7 +163,7 @@ func (s *Store) count(span wire.Span) int {
 	return max(0, end-s.rank(span.From))
 }
 
-// rank returns how many keys are smaller than key.
+// rank returns the number of keys smaller than key.
 func (s *Store) rank(key string) int {
 	if key == "" {
 		return 0
@@ -182,10 +181,10 @@ func (s *Store) lease(id uint64) (lease, bool) {
 func (s *Store) setLease(id uint64, l lease) {
 	if old, replaced := s.leases.Set(id, l); replaced {
 		s.sum -= hashLease(id, old)
-		s.expiry.Delete(moment{at: old.deadline, lease: id})
+		s.expiry.Delete(expiryEntry{at: old.deadline, lease: id})
 	}
 	s.sum += hashLease(id, l)
-	s.expiry.Set(moment{at: l.deadline, lease: id})
+	s.expiry.Set(expiryEntry{at: l.deadline, lease: id})
 }
 
 func (s *Store) endLease(id uint64, kind ChangeKind) int {
@@ -195,7 +194,7 @@ func (s *Store) endLease(id uint64, kind ChangeKind) int {
 	}
 	if old, ok := s.leases.Delete(id); ok {
 		s.sum -= hashLease(id, old)
-		s.expiry.Delete(moment{at: old.deadline, lease: id})
+		s.expiry.Delete(expiryEntry{at: old.deadline, lease: id})
 	}
 	return len(keys)
 }
@@ -207,7 +206,7 @@ func (s *Store) leaseKeys(id uint64) []string {
 	return nil
 }
 
-// expire removes all that is due, in the order of its moments.
+// expire removes what has expired, in order of time.
 func (s *Store) expire() {
 	for {
 		first, ok := s.expiry.Min()
@@ -222,10 +221,9 @@ func (s *Store) expire() {
 	}
 }
 
-// Digest returns a number that depends on everything that replicas must agree
-// on: keys, values, revisions, deadlines, leases, the newest revision and the
-// clock. Equal states have equal digests; it costs nothing, because each
-// change updates it. It finds mistakes, not malice.
+// Digest returns a hash of everything that replicas must agree on: keys, values, revisions,
+// deadlines, leases, the newest revision and the clock. Equal states have equal digests. It
+// takes no time, because each change updates it. It detects errors, not attacks.
 func (s *Store) Digest() uint64 {
 	return mix(mix(s.sum+s.revision) + uint64(s.clock))
 }
@@ -234,7 +232,7 @@ func (it *item) hash() uint64 {
 	h := mix(xxhash.Sum64String(it.key))
 	h = mix(h + xxhash.Sum64(it.value))
 	h = mix(h + it.revision)
-	if it.goesByItself() {
+	if it.expires() {
 		h = mix(h + uint64(it.deadline))
 		h = mix(h + it.lease)
 	}

@@ -8,16 +8,15 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Evaluate answers command, a read or a write, as if writes had been applied
-// before it and the log's clock were at now (Unix nanoseconds; the store's own
-// clock if that is later), and changes nothing. It costs what command and writes
-// cost, whatever the size of the store. The result may be shared, as that of
-// Apply.
+// Evaluate returns the result of command, a read or a write, as if writes had been applied
+// before it and the log's clock were at now (Unix nanoseconds; the store's clock if that is
+// later). It changes nothing, and its cost depends on command and writes only, not on the size
+// of the store. The result may be shared, like that of Apply.
 //
-// The operations have no revisions yet. So keys that they store show revision 0,
-// a condition on such a key's revision does not hold, and LeaseGrant answers 0.
-// Apart from that, and if the clock is the same, the answer is the one that
-// Apply gives: of a write whose footprint is Fixed it is so to the byte.
+// The operations have no revisions yet. So keys that they store have revision 0, a condition on
+// the revision of such a key does not hold, and LeaseGrant returns 0. Apart from that, and at
+// the same clock, the result is that of Apply. For a write whose footprint is Fixed it is the
+// same byte for byte.
 func (s *Store) Evaluate(now int64, writes [][]byte, command []byte) (result []byte) {
 	o := &s.above
 	o.begin(s, max(now, s.clock))
@@ -40,17 +39,16 @@ func (s *Store) Evaluate(now int64, writes [][]byte, command []byte) (result []b
 	return encode(&r)
 }
 
-// overlay is a space above a Store, which it leaves as it is: the Store seen at
-// a later moment, with some changes. What it holds lives as long as the commands
-// that put it there.
+// overlay is a space above a Store, which it does not change: the Store at a later time, with
+// some changes. Its contents are valid as long as the commands that put them there.
 type overlay struct {
 	base    *Store
 	now     int64
-	stale   bool                      // base holds what is over at now
+	stale   bool                      // base has items that have expired at now
 	changed btree.Map[string, *item]  // nil: removed
 	erased  []wire.Span               // of base
 	leases  btree.Map[uint64, *lease] // nil: ended
-	last    bool                      // nobody will read what is put from now on
+	last    bool                      // nothing that is put from now on is read
 }
 
 func (o *overlay) begin(base *Store, now int64) {
@@ -64,9 +62,9 @@ func (o *overlay) end() {
 	}
 }
 
-// visible returns it, an item of base, or nil if it is over or erased.
+// visible returns it, an item of base, or nil if it has expired or was erased.
 func (o *overlay) visible(it *item) *item {
-	if o.stale && it.goesByItself() {
+	if o.stale && it.expires() {
 		if it.deadline != 0 && it.deadline <= o.now {
 			return nil
 		}
@@ -147,8 +145,7 @@ func (o *overlay) scan(span wire.Span, reverse bool, fn func(it *item) bool) {
 		slices.Reverse(changes)
 	}
 	more := true
-	// until hands on the changed items before key, and reports whether key
-	// is one of them itself.
+	// until yields the changed items before key, and reports whether key itself was changed.
 	until := func(key string) bool {
 		for more && len(changes) > 0 && changes[0].key != key && (changes[0].key < key) != reverse {
 			if changes[0].it != nil {

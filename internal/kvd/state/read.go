@@ -2,7 +2,7 @@ package state
 
 import "github.com/weirdb/weir/internal/kvd/wire"
 
-// read answers a valid command that is no write.
+// read executes a valid read.
 func (e *execution) read(c *wire.Command) wire.Result {
 	switch c.Verb {
 	case wire.Get:
@@ -31,7 +31,7 @@ func (e *execution) getOne(key string, options uint8) wire.Result {
 		r.Number = int64(len(it.value))
 		return r
 	}
-	if !e.afford(len(it.value)) {
+	if !e.reserve(len(it.value)) {
 		return wire.Result{Code: wire.TooLarge}
 	}
 	r.Value = it.value
@@ -39,7 +39,7 @@ func (e *execution) getOne(key string, options uint8) wire.Result {
 }
 
 func (e *execution) getMany(c *wire.Command) wire.Result {
-	if !e.afford(overhead * len(c.Keys)) {
+	if !e.reserve(overhead * len(c.Keys)) {
 		return wire.Result{Code: wire.TooLarge}
 	}
 	results := make([]wire.Result, len(c.Keys))
@@ -58,7 +58,7 @@ func (e *execution) scan(c *wire.Command) (r wire.Result) {
 		if c.Options&wire.KeysOnly == 0 {
 			pair.Value = it.value
 		}
-		r.More = c.Limit > 0 && uint64(len(r.Pairs)) == c.Limit || !e.afford(overhead+len(it.key)+len(pair.Value))
+		r.More = c.Limit > 0 && uint64(len(r.Pairs)) == c.Limit || !e.reserve(overhead+len(it.key)+len(pair.Value))
 		if !r.More {
 			r.Pairs = append(r.Pairs, pair)
 		}
@@ -90,7 +90,7 @@ func (e *execution) leaseTTL(c *wire.Command) wire.Result {
 		return r
 	}
 	for _, key := range e.space.leaseKeys(c.Lease) {
-		if !e.afford(overhead + len(key)) {
+		if !e.reserve(overhead + len(key)) {
 			r.More = true
 			break
 		}
@@ -99,7 +99,7 @@ func (e *execution) leaseTTL(c *wire.Command) wire.Result {
 	return r
 }
 
-// milliseconds rounds up: what is not over yet does not show as 0.
+// milliseconds rounds up, so that what has not expired yet does not show 0.
 func milliseconds(ns int64) int64 {
 	n := ns / 1_000_000
 	if ns%1_000_000 > 0 {
@@ -108,7 +108,7 @@ func milliseconds(ns int64) int64 {
 	return n
 }
 
-// short holds all forms of one byte: the answers of most writes.
+// short has all encodings of one byte: the results of most writes.
 var short = func() (b [128]byte) {
 	for i := range b {
 		b[i] = byte(i)
@@ -116,8 +116,7 @@ var short = func() (b [128]byte) {
 	return b
 }()
 
-// encode returns r's form in memory of its own, or shared with all answers that
-// are one byte long.
+// encode returns the encoding of r. Encodings of one byte are shared.
 func encode(r *wire.Result) []byte {
 	n := r.Size()
 	if n > 1 {

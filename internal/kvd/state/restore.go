@@ -11,34 +11,34 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Errors of Restore about bytes that are no snapshot.
+// Errors of Restore for invalid snapshots.
 var (
 	errNoSnapshot = errors.New("not a snapshot of this version")
 	errChecksum   = errors.New("wrong checksum")
 	errContent    = errors.New("wrong content")
 )
 
-// maxChunk is the longest payload: a chunk that is not full yet gets an item
-// of the largest key and value.
+// maxChunk is the largest payload: a chunk that is not full yet gets an item of the largest key
+// and value.
 const maxChunk = chunkSize + wire.MaxKey + wire.MaxValue + 64
 
-// Restore replaces the whole state by a snapshot, or fails and changes nothing.
-// It reads from r the snapshot and no byte beyond. The changes that lead to the
-// new state are unknown: Changes is empty and History knows nothing before it.
+// Restore replaces the whole state by a snapshot, or fails and changes nothing. It reads no
+// byte after the snapshot. The changes that lead to the new state are unknown: Changes is empty
+// and History knows nothing before it.
 func (s *Store) Restore(r io.Reader) error {
 	fresh := New(Config{})
-	if err := fresh.load(&unchunker{r: r}); err != nil {
+	if err := fresh.load(&chunkReader{r: r}); err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	s.items, s.index, s.leases, s.held, s.expiry = fresh.items, fresh.index, fresh.leases, fresh.held, fresh.expiry
-	s.epoch = 0 // no snapshot holds any of these items
+	s.epoch = 0 // no snapshot shares these items
 	s.clock, s.revision, s.bytes, s.sum, s.timed = fresh.clock, fresh.revision, fresh.bytes, fresh.sum, fresh.timed
 	s.log.forgetAll(s.revision)
 	return nil
 }
 
 // load fills an empty Store.
-func (s *Store) load(u *unchunker) error {
+func (s *Store) load(u *chunkReader) error {
 	u.magic()
 	u.record()
 	s.revision = u.number()
@@ -58,7 +58,7 @@ func (s *Store) load(u *unchunker) error {
 	return u.err
 }
 
-func (s *Store) loadLease(u *unchunker) {
+func (s *Store) loadLease(u *chunkReader) {
 	u.record()
 	id, l := u.number(), lease{ttl: u.signed(), deadline: u.signed()}
 	last, _, some := s.leases.Max()
@@ -67,13 +67,13 @@ func (s *Store) loadLease(u *unchunker) {
 	case id == 0 || id > s.revision || some && id <= last:
 		u.fail(fmt.Errorf("%w: lease %d after %d", errContent, id, last))
 	case l.deadline <= s.clock:
-		u.fail(fmt.Errorf("%w: lease %d is over", errContent, id))
+		u.fail(fmt.Errorf("%w: lease %d has expired", errContent, id))
 	default:
 		s.setLease(id, l)
 	}
 }
 
-func (s *Store) loadItem(u *unchunker) {
+func (s *Store) loadItem(u *chunkReader) {
 	u.record()
 	k := u.string(wire.MaxKey)
 	it := item{value: u.string(wire.MaxValue), revision: u.number(), deadline: u.signed(), lease: u.number()}
@@ -88,28 +88,28 @@ func (s *Store) loadItem(u *unchunker) {
 	case it.revision == 0 || it.revision > s.revision:
 		u.fail(fmt.Errorf("%w: key %.64q has revision %d of %d", errContent, k, it.revision, s.revision))
 	case it.deadline != 0 && it.deadline <= s.clock:
-		u.fail(fmt.Errorf("%w: key %.64q is over", errContent, k))
+		u.fail(fmt.Errorf("%w: key %.64q has expired", errContent, k))
 	case it.lease != 0 && !leased:
 		u.fail(fmt.Errorf("%w: key %.64q has unknown lease %d", errContent, k, it.lease))
 	default:
 		it.key, it.value = string(k), bytes.Clone(it.value)
 		s.items.Load(it.key, &it)
 		s.index[it.key] = &it
-		s.note(&it)
+		s.indexItem(&it)
 	}
 }
 
-// unchunker reads what a chunker wrote. The first error stays, and everything
-// read after it is zero.
-type unchunker struct {
+// chunkReader reads what a chunkWriter wrote. The first error stays, and everything read after it is
+// zero.
+type chunkReader struct {
 	r     io.Reader
 	crc   uint32
-	chunk bytes.Buffer // of which b is the rest
+	chunk bytes.Buffer // b is its unread part
 	b     []byte
 	err   error
 }
 
-func (u *unchunker) fail(err error) {
+func (u *chunkReader) fail(err error) {
 	if u.err == nil {
 		u.err = err
 	}
@@ -117,9 +117,9 @@ func (u *unchunker) fail(err error) {
 }
 
 // fill reads n bytes into u.b and checksums them.
-func (u *unchunker) fill(n int64) {
+func (u *chunkReader) fill(n int64) {
 	u.chunk.Reset()
-	// Memory follows what arrives, not what was announced.
+	// Memory is allocated as data arrives, not by the announced length.
 	if _, err := io.CopyN(&u.chunk, u.r, n); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -131,7 +131,7 @@ func (u *unchunker) fill(n int64) {
 	u.crc = crc32.Update(u.crc, castagnoli, u.b)
 }
 
-func (u *unchunker) magic() {
+func (u *chunkReader) magic() {
 	if u.fill(int64(len(magic))); u.err == nil && string(u.b) != magic {
 		u.fail(errNoSnapshot)
 	}
@@ -139,7 +139,7 @@ func (u *unchunker) magic() {
 }
 
 // next reads a chunk and returns the length of its payload.
-func (u *unchunker) next() uint32 {
+func (u *chunkReader) next() uint32 {
 	if u.err != nil {
 		return 0
 	}
@@ -168,21 +168,21 @@ func (u *unchunker) next() uint32 {
 	return n
 }
 
-// record begins a record: in the next chunk, if this one is read.
-func (u *unchunker) record() {
+// record starts a record: in the next chunk, if this one was read completely.
+func (u *chunkReader) record() {
 	if len(u.b) == 0 && u.err == nil && u.next() == 0 {
 		u.fail(fmt.Errorf("%w: it ends too early", errContent))
 	}
 }
 
-// end checks that the last chunk was read whole and that none follows.
-func (u *unchunker) end() {
+// end checks that the last chunk was read completely and that none follows.
+func (u *chunkReader) end() {
 	if u.err == nil && (len(u.b) > 0 || u.next() > 0) {
 		u.fail(fmt.Errorf("%w: something is left over", errContent))
 	}
 }
 
-func (u *unchunker) number() uint64 {
+func (u *chunkReader) number() uint64 {
 	v, n := binary.Uvarint(u.b)
 	if n <= 0 {
 		u.fail(fmt.Errorf("%w: bad number", errContent))
@@ -192,8 +192,8 @@ func (u *unchunker) number() uint64 {
 	return v
 }
 
-// signed reads a number that is a moment or a duration.
-func (u *unchunker) signed() int64 {
+// signed reads a number that is a time or a duration.
+func (u *chunkReader) signed() int64 {
 	v := int64(u.number())
 	if v < 0 {
 		u.fail(fmt.Errorf("%w: number out of range", errContent))
@@ -203,7 +203,7 @@ func (u *unchunker) signed() int64 {
 }
 
 // fixed reads a number of 8 bytes.
-func (u *unchunker) fixed() uint64 {
+func (u *chunkReader) fixed() uint64 {
 	if len(u.b) < 8 {
 		u.fail(fmt.Errorf("%w: bad number", errContent))
 		return 0
@@ -213,9 +213,8 @@ func (u *unchunker) fixed() uint64 {
 	return v
 }
 
-// string reads a string of at most limit bytes, which is valid until the next
-// record.
-func (u *unchunker) string(limit uint64) []byte {
+// string reads a string of at most limit bytes, which is valid until the next record.
+func (u *chunkReader) string(limit uint64) []byte {
 	n := u.number()
 	if n > limit || n > uint64(len(u.b)) {
 		u.fail(fmt.Errorf("%w: string of %d bytes", errContent, n))

@@ -9,32 +9,32 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// A snapshot is
+// The format of a snapshot:
 //
 //	magic     8 bytes, the last one is the format's version
 //	chunk     length u32 | payload | crc u32          repeated
 //	end       0 u32 | crc u32
 //
-// in little endian. A crc is the CRC-32C of all bytes before it, other crcs
-// excepted: chunks that are lost, doubled or swapped do not fit. The payloads
-// hold, one after the other and none of them cut by a chunk's end:
+// in little endian. A crc is the CRC-32C of all bytes before it except other crcs, so that
+// lost, duplicate or swapped chunks are detected. The payloads contain, one after the other and
+// none split between chunks:
 //
 //	header    revision, clock, number of leases, number of items; digest u64
 //	lease     id, ttl, deadline                         in the order of ids
 //	item      key, value, revision, deadline, lease     in the order of keys
 //
-// where a number is a varint and a string follows its length as one. Equal
-// states have equal snapshots.
+// where a number is a varint and a string follows its length. Equal states have equal
+// snapshots.
 const (
 	magic = "weirkv\x00\x01"
-	// chunkSize is when a chunk ends: after the item that reaches it.
+	// chunkSize is the size at which a chunk ends, after the current item.
 	chunkSize = 1 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frozen is the state as it was when Snapshot was called.
-type frozen struct {
+// snapshot is the state at the time of a call to Snapshot.
+type snapshot struct {
 	items    *btree.Map[string, *item]
 	leases   *btree.Map[uint64, lease]
 	clock    int64
@@ -42,18 +42,17 @@ type frozen struct {
 	digest   uint64
 }
 
-// Snapshot returns the state as it is now, to be written later, once, perhaps by
-// another goroutine. It takes no time; until it is written or dropped, what
-// changes in the store is copied, a few kilobytes for the first change to each
-// node of the tree.
+// Snapshot returns the current state, to be written later, once, possibly by another goroutine.
+// It takes no time. Until it is written or dropped, changed parts of the store are copied: a
+// few kilobytes for the first change to each node of the tree.
 func (s *Store) Snapshot() io.WriterTo {
 	s.epoch++
-	return &frozen{items: s.items.Copy(), leases: s.leases.Copy(), clock: s.clock, revision: s.revision, digest: s.Digest()}
+	return &snapshot{items: s.items.Copy(), leases: s.leases.Copy(), clock: s.clock, revision: s.revision, digest: s.Digest()}
 }
 
 // WriteTo writes the snapshot.
-func (f *frozen) WriteTo(w io.Writer) (int64, error) {
-	c := chunker{w: w}
+func (f *snapshot) WriteTo(w io.Writer) (int64, error) {
+	c := chunkWriter{w: w}
 	c.raw([]byte(magic))
 	b := c.start()
 	b = binary.AppendUvarint(b, f.revision)
@@ -89,43 +88,43 @@ func (f *frozen) WriteTo(w io.Writer) (int64, error) {
 	return c.n, nil
 }
 
-// chunkHead is the room for a chunk's length.
+// chunkHead is the size of a chunk's length.
 const chunkHead = 4
 
-// chunker frames chunks. The first error stays.
-type chunker struct {
+// chunkWriter writes chunks. The first error stays.
+type chunkWriter struct {
 	w   io.Writer
 	n   int64
 	crc uint32
 	err error
 }
 
-func (c *chunker) start() []byte {
+func (c *chunkWriter) start() []byte {
 	return make([]byte, chunkHead, 4096)
 }
 
-func (c *chunker) flushIfFull(b []byte) []byte {
+func (c *chunkWriter) flushIfFull(b []byte) []byte {
 	if len(b) < chunkSize {
 		return b
 	}
 	return c.flush(b)
 }
 
-// flush writes the chunk b, whose payload follows the room for its length, and
-// returns the room for the next one.
-func (c *chunker) flush(b []byte) []byte {
+// flush writes the chunk b, whose payload follows the room for its length, and returns the room
+// for the next one.
+func (c *chunkWriter) flush(b []byte) []byte {
 	binary.LittleEndian.PutUint32(b, uint32(len(b)-chunkHead))
 	c.crc = crc32.Update(c.crc, castagnoli, b)
 	c.write(binary.LittleEndian.AppendUint32(b, c.crc))
 	return b[:chunkHead]
 }
 
-func (c *chunker) raw(b []byte) {
+func (c *chunkWriter) raw(b []byte) {
 	c.crc = crc32.Update(c.crc, castagnoli, b)
 	c.write(b)
 }
 
-func (c *chunker) write(b []byte) {
+func (c *chunkWriter) write(b []byte) {
 	if c.err != nil {
 		return
 	}

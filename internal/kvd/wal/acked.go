@@ -8,10 +8,10 @@ import (
 
 const ackedName = "acked"
 
-// ackedHint is what an operator does about a file that cannot be read.
+// ackedHint says what an operator can do about a file that cannot be read.
 const ackedHint = "remove this file, which is only a safeguard: the replica starts, and does not notice an older copy of another replica's directory that it meets before it has led again (docs/kv-operating.md, A disk is lost or damaged)"
 
-// ackedFile says up to which entry other replicas were known to have the log on their disks.
+// ackedFile has, for each other replica, the last entry that it was known to have on its disk.
 type ackedFile struct {
 	Format   uint32            `json:"format"`
 	Acked    map[uint64]uint64 `json:"acked"`
@@ -20,7 +20,7 @@ type ackedFile struct {
 
 func (f *ackedFile) seal() (format, checksum *uint32) { return &f.Format, &f.Checksum }
 
-// Acked returns what NoteAcked has noted last; nothing if it never has.
+// Acked returns what was last passed to NoteAcked, nil if nothing was.
 func (l *Log) Acked() (map[uint64]uint64, error) {
 	var f ackedFile
 	err := readSmall(l.disk, ackedName, maxPeers, &f)
@@ -38,8 +38,8 @@ func (l *Log) Acked() (map[uint64]uint64, error) {
 	return f.Acked, err
 }
 
-// NoteAcked notes, durably, up to which entry each other replica is known to have the log
-// on its disk. One goroutine at a time calls it, before Close.
+// NoteAcked stores durably, for each other replica, the last entry that it is known to have on
+// its disk. It must be called by one goroutine at a time, and not after Close.
 func (l *Log) NoteAcked(acked map[uint64]uint64) error {
 	return writeSmall(l.disk, ackedName, &ackedFile{Acked: acked})
 }

@@ -127,7 +127,7 @@ func TestEveryDamagedByteIsFound(t *testing.T) {
 						t.Fatalf("%s byte %d ^ %#x in the last round: %v, %+v, %q", file, at, mask, err, r, lines)
 					}
 				case file == snap2 && err == nil:
-					if len(r.Passed) != 1 || !isCorrupt(r.Passed[0]) || !slices.Equal(lines, withoutSnapshot) {
+					if len(r.Unusable) != 1 || !isCorrupt(r.Unusable[0]) || !slices.Equal(lines, withoutSnapshot) {
 						t.Fatalf("%s byte %d ^ %#x: %+v, %q", file, at, mask, r, lines)
 					}
 				case err != nil:
@@ -178,7 +178,7 @@ func TestEveryCutFileIsFound(t *testing.T) {
 			disk := base.Clone()
 			disk.SetBytes(file, disk.Bytes(file)[:at])
 			r, lines, err := try(t, disk)
-			if file == snap2 && err == nil && len(r.Passed) == 1 && slices.Equal(lines, withoutSnapshot) {
+			if file == snap2 && err == nil && len(r.Unusable) == 1 && slices.Equal(lines, withoutSnapshot) {
 				continue
 			}
 			if file == "identity" && err == nil && slices.Equal(lines, wholeSample) {
@@ -344,7 +344,7 @@ func TestFallsBackToAnOlderSnapshot(t *testing.T) {
 		d.SetBytes(snap4, damage(d.Bytes(snap4)))
 		r, lines, err := try(t, d)
 		must(t, err)
-		if r.Snapshot.Index != 2 || len(r.Passed) != 1 || !isCorrupt(r.Passed[0]) {
+		if r.Snapshot.Index != 2 || len(r.Unusable) != 1 || !isCorrupt(r.Unusable[0]) {
 			t.Errorf("recovered %+v", r)
 		}
 		same(t, lines, wholeSample)

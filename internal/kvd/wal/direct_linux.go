@@ -9,27 +9,26 @@ import (
 )
 
 const (
-	// directBlock is what direct writes are multiples of: a block of a file system.
+	// directBlock is the unit of direct writes: a block of the file system.
 	directBlock = 4096
-	// directMost is the largest write that goes past the page cache. Beyond, copies
-	// and calls no longer matter beside the bytes.
+	// directMost is the largest write that bypasses the page cache. In larger ones the cost of
+	// the bytes themselves dominates.
 	directMost = 1 << 20
 )
 
-// direct writes to a file past the page cache (O_DIRECT). A flush of a page costs
-// a processor a third more than that, flushes of several processes hold each other
-// up, and a page can be flushed without blocking a thread only by one of the
-// kernel's own: the ring takes a direct write itself, and the disk's interrupt ends
-// it.
+// direct writes to a file without the page cache (O_DIRECT). Flushing a page takes a third more
+// CPU, flushes of several processes delay each other, and only a kernel thread can flush a page
+// without blocking this thread, while the ring starts a direct write by itself and the disk's
+// interrupt completes it.
 //
-// Only blocks that the file has are written, since to lengthen it is a change of the
-// file system. Bytes around the write in its first and last block stay what they are.
+// Only existing blocks of the file are written, since extending a file changes the file
+// system's metadata. Bytes beside the write in its first and last block are preserved.
 type direct struct {
-	file *os.File // the same, opened for it
+	file *os.File // a second handle of the same file
 	size int64    // of the file, at least
-	buf  []byte   // aligned; as of the last write, the file from at on
+	buf  []byte   // aligned; after a write, the contents of the file from at on
 	at   int64
-	have int               // bytes of buf that hold what the file does
+	have int               // number of bytes of buf that are in the file
 	tail [directBlock]byte // scratch
 }
 
@@ -51,7 +50,7 @@ func blockStart(off int64) int64 { return off &^ (directBlock - 1) }
 
 func blockEnd(off int64) int64 { return blockStart(off + directBlock - 1) }
 
-// block makes buf the blocks that b at off lies in, with what the file has around
+// block fills buf with the blocks that b at off lies in, including the bytes of the file around
 // it.
 func (d *direct) block(file io.ReaderAt, b []byte, off int64) error {
 	end := off + int64(len(b))
@@ -80,7 +79,7 @@ func (d *direct) block(file io.ReaderAt, b []byte, off int64) error {
 	return nil
 }
 
-// read reads a block of the file, from the last write if it was in there.
+// read reads a block of the file, from buf if the last write contained it.
 func (d *direct) read(file io.ReaderAt, into []byte, at int64) error {
 	if at >= d.at && at+directBlock <= d.at+int64(d.have) {
 		copy(into, d.buf[at-d.at:][:directBlock])
@@ -90,13 +89,13 @@ func (d *direct) read(file io.ReaderAt, into []byte, at int64) error {
 	return err
 }
 
-// wrote notes that the file has what block made.
+// wrote notes that buf is in the file.
 func (d *direct) wrote() { d.have = len(d.buf) }
 
-// forget notes that the file was written by other means, up to end.
+// forget notes that the file was written in another way, up to end.
 func (d *direct) forget(end int64) { d.have, d.size = 0, max(d.size, end) }
 
-// aligned returns memory as direct writes want it.
+// aligned returns memory with the alignment that direct writes need.
 func aligned(n int) []byte {
 	raw := make([]byte, n+directBlock)
 	off := -int(uintptr(unsafe.Pointer(&raw[0]))) & (directBlock - 1)

@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is one directory of a file system: all calls that the log makes. Names
-// are plain, without separators. Nothing is durable before the Sync of the file
-// and, for names, SyncDir: tests put a disk here which takes that literally.
+// Disk is a directory of a file system, with all the calls that the log needs. Names have no
+// separators. Contents are durable only after the Sync of the file, names only after SyncDir:
+// tests use a Disk that takes this literally.
 type Disk interface {
-	// Lock keeps other processes out until the returned Closer is closed. It
-	// returns a *LockedError if another one is in. A shared lock lets other
-	// readers in, and creates nothing.
+	// Lock keeps other processes out until the returned Closer is closed. It returns a
+	// *LockedError if another process has the lock. A shared lock admits other readers and
+	// creates nothing.
 	Lock(shared bool) (io.Closer, error)
 	// List returns the names of all files, in any order.
 	List() ([]string, error)
-	// Open opens a file that exists, for reading or also for writing.
+	// Open opens an existing file for reading and, if write is set, for writing.
 	Open(name string, write bool) (File, error)
-	// Create makes an empty file, in place of one that may exist.
+	// Create creates an empty file, and replaces an existing one.
 	Create(name string) (File, error)
-	// Rename gives a file another name, atomically, in place of what has it.
+	// Rename renames a file atomically, and replaces an existing one.
 	Rename(from, to string) error
 	// Remove removes a file.
 	Remove(name string) error
-	// SyncDir makes all names durable as they are now.
+	// SyncDir makes the current names durable.
 	SyncDir() error
 }
 
@@ -41,16 +41,16 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	// Size is the file's length in bytes.
+	// Size returns the length of the file in bytes.
 	Size() (int64, error)
-	// Sync makes the file's bytes and its length durable.
+	// Sync makes the contents and the length of the file durable.
 	Sync() error
 }
 
-// syncWriter is a File that can write and flush with one call: what it has
-// written is durable when it returns, whatever else the file holds. It is called by
-// one goroutine at a time, and not with Close or WriteAt. If it shall happen aside, the
-// kernel does it and the goroutine is parked; the result says whether it was so.
+// syncWriter is a File that can write and flush in one call: the written bytes are durable when
+// it returns. It must be called by one goroutine at a time, and not concurrently with Close or
+// WriteAt. If aside is set, the kernel does the work while the goroutine is parked, if
+// possible; the result says whether it did.
 type syncWriter interface {
 	WriteSync(b []byte, off int64, aside bool) (bool, error)
 }
@@ -66,8 +66,8 @@ func writeSync(f File, b []byte, off int64, aside bool) (bool, error) {
 	return false, f.Sync()
 }
 
-// Directory returns the Disk of a directory, which is made if there is none. Tests
-// lay faults over it.
+// Directory returns the Disk of a directory, which is created if it does not exist. Tests
+// inject faults into it.
 func Directory(dir string) (Disk, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func Directory(dir string) (Disk, error) {
 // dirDisk is the Disk of a real directory.
 type dirDisk struct{ dir string }
 
-// lockName is the file that is locked: it also names its holder.
+// lockName is the file that is locked. It contains the process id of the holder.
 const lockName = "LOCK"
 
 func (d dirDisk) path(name string) string { return filepath.Join(d.dir, name) }
@@ -90,7 +90,7 @@ func (d dirDisk) Lock(shared bool) (io.Closer, error) {
 	}
 	f, err := os.OpenFile(d.path(lockName), flags, 0o600)
 	if shared && errors.Is(err, fs.ErrNotExist) {
-		return io.NopCloser(nil), nil // nobody ever wrote here
+		return io.NopCloser(nil), nil // there never was a writer
 	}
 	if err != nil {
 		return nil, err
@@ -113,15 +113,15 @@ func (d dirDisk) Lock(shared bool) (io.Closer, error) {
 	return heldLock{f}, nil
 }
 
-// heldLock is a locked file. Closing it would not do: a child that is forked at
-// this moment keeps the lock until it executes its program.
+// heldLock is a locked file. It is unlocked explicitly: after a mere close, a child process
+// that is being forked would keep the lock until it executes its program.
 type heldLock struct{ f *os.File }
 
 func (l heldLock) Close() error {
 	return errors.Join(unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
-// holder returns the process id that a lock file names, 0 if it names none.
+// holder returns the process id in a lock file, 0 if there is none.
 func holder(f *os.File) int {
 	b := make([]byte, 32)
 	n, err := f.ReadAt(b, 0)
@@ -184,11 +184,11 @@ func (d dirDisk) SyncDir() error {
 // dirFile is a file of a directory.
 type dirFile struct {
 	*os.File
-	writes bool    // it was opened for that
-	ring   *ring   // for writes aside, from the first on
-	plain  bool    // there is no ring to be had
-	direct *direct // for writes past the page cache, from the first on
-	cached bool    // there are none
+	writes bool    // it was opened for writing
+	ring   *ring   // for writes aside, created at the first one
+	plain  bool    // there is no ring
+	direct *direct // for direct writes, opened at the first one
+	cached bool    // there are no direct writes
 }
 
 func (f *dirFile) Size() (int64, error) {
@@ -199,8 +199,7 @@ func (f *dirFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// Sync is fdatasync on Linux: it leaves out the modification time, which would cost a
-// write of the inode each time.
+// Sync is fdatasync on Linux, which omits the modification time and so a write of the inode.
 func (f *dirFile) Sync() error {
 	for {
 		err := syncData(f.File)
@@ -223,9 +222,9 @@ func (f *dirFile) WriteAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// WriteSync is a write with RWF_DSYNC. Beside a write and an fdatasync it saves a
-// call, and the search through the file for other pages to flush: a fifth of what
-// the two take of a processor. File systems that do not have it get the two.
+// WriteSync writes with RWF_DSYNC. Compared with a write and an fdatasync this saves a call and
+// the search for other dirty pages of the file: a fifth of the CPU time of both. On file
+// systems without it, WriteSync uses both.
 func (f *dirFile) WriteSync(b []byte, off int64, aside bool) (bool, error) {
 	done := aside && !f.plain
 	for len(b) > 0 {
@@ -249,7 +248,7 @@ func (f *dirFile) WriteSync(b []byte, off int64, aside bool) (bool, error) {
 	return done, nil
 }
 
-// writeSome writes and flushes some of b, and reports whether that was aside.
+// writeSome writes and flushes some of b, and reports whether it did so aside.
 func (f *dirFile) writeSome(b []byte, off int64, aside bool) (int, bool, error) {
 	if f.isDirect(len(b), off) {
 		n, err := f.writeDirect(b, off, aside)
@@ -269,10 +268,10 @@ func (f *dirFile) writeSome(b []byte, off int64, aside bool) (int, bool, error) 
 	return n, false, err
 }
 
-// errNotDirect says that a write has to go through the page cache.
+// errNotDirect says that a write has to use the page cache.
 var errNotDirect = errors.New("not a direct write")
 
-// isDirect reports whether n bytes at off are to be written past the page cache.
+// isDirect reports whether a write of n bytes at off bypasses the page cache.
 func (f *dirFile) isDirect(n int, off int64) bool {
 	if f.direct == nil && !f.cached {
 		size, err := f.Size()
@@ -284,8 +283,7 @@ func (f *dirFile) isDirect(n int, off int64) bool {
 	return f.direct != nil && f.direct.covers(n, off)
 }
 
-// writeDirect writes past the page cache: by the ring, or where there is none by a call
-// that blocks.
+// writeDirect writes without the page cache: by the ring, or without one by a blocking call.
 func (f *dirFile) writeDirect(b []byte, off int64, aside bool) (int, error) {
 	d := f.direct
 	if err := d.block(f.File, b, off); err != nil {
@@ -305,14 +303,14 @@ func (f *dirFile) writeDirect(b []byte, off int64, aside bool) (int, error) {
 	case err != nil:
 		return 0, err
 	case n < len(d.buf):
-		return 0, errNotDirect // once more, as a whole
+		return 0, errNotDirect // write it again as a whole
 	}
 	d.wrote()
 	return len(b), nil
 }
 
-// writeByRing has the ring write some of b. Where there is none, or it fails, the error
-// is an errNoRing.
+// writeByRing writes some of b by the ring. If there is none, or it fails, the error wraps
+// errNoRing.
 func (f *dirFile) writeByRing(to *os.File, b []byte, off int64, direct, aside bool) (int, error) {
 	if f.ring == nil && !f.plain {
 		var err error
@@ -325,7 +323,7 @@ func (f *dirFile) writeByRing(to *os.File, b []byte, off int64, direct, aside bo
 	}
 	n, err := f.ring.writeSync(int(to.Fd()), b, off, direct, aside)
 	if errors.Is(err, errNoRing) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ECANCELED) {
-		if err := f.unring(); err != nil {
+		if err := f.dropRing(); err != nil {
 			return 0, err
 		}
 		return 0, errNoRing
@@ -333,8 +331,8 @@ func (f *dirFile) writeByRing(to *os.File, b []byte, off int64, direct, aside bo
 	return n, err
 }
 
-// unring does without a ring from here on.
-func (f *dirFile) unring() error {
+// dropRing stops using the ring.
+func (f *dirFile) dropRing() error {
 	r := f.ring
 	f.ring, f.plain = nil, true
 	if r == nil {
@@ -344,7 +342,7 @@ func (f *dirFile) unring() error {
 }
 
 func (f *dirFile) Close() error {
-	err := f.unring()
+	err := f.dropRing()
 	if d := f.direct; d != nil {
 		f.direct, f.cached = nil, true
 		err = errors.Join(err, d.close())
@@ -352,11 +350,11 @@ func (f *dirFile) Close() error {
 	return errors.Join(err, f.File.Close())
 }
 
-// errNoRing says that there is no ring to be had here: the kernel is too old, or
-// does not let this process have one.
+// errNoRing says that there is no ring: the kernel is too old, or does not permit it for this
+// process.
 var errNoRing = errors.New("no io_uring")
 
-// noSync is a disk whose flushes do nothing.
+// noSync is a disk without flushes.
 type noSync struct{ Disk }
 
 func (d noSync) SyncDir() error { return nil }

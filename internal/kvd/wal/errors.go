@@ -6,12 +6,11 @@ import (
 	"syscall"
 )
 
-// CorruptError says that flushed bytes are not what they were. The replica must
-// not vote or acknowledge anything with what is left: it has forgotten
-// something that others rely on.
+// CorruptError says that flushed bytes have changed. The replica must neither vote nor
+// acknowledge anything with what is left: it has lost something that other replicas rely on.
 type CorruptError struct {
 	File   string // in the log's directory
-	Offset int64  // in bytes, where the damage shows
+	Offset int64  // in bytes, where the damage was found
 	What   string // what is wrong there
 	Hint   string // what to do about it
 }
@@ -20,8 +19,8 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%s is corrupt at offset %d: %s; %s", e.File, e.Offset, e.What, e.Hint)
 }
 
-// replaceHint is what an operator does about a directory that cannot be
-// trusted: the other replicas have everything.
+// replaceHint says what an operator can do about a directory that is damaged: the other
+// replicas have all data.
 const replaceHint = "replace this member by one with a new number and an empty directory (weir kv member replace)"
 
 func corrupt(file string, offset int64, format string, args ...any) *CorruptError {
@@ -31,7 +30,7 @@ func corrupt(file string, offset int64, format string, args ...any) *CorruptErro
 // LockedError says that another process uses the directory.
 type LockedError struct {
 	Dir string
-	PID int // of the holder, 0 if it is not known
+	PID int // of the holder, 0 if unknown
 }
 
 func (e *LockedError) Error() string {
@@ -45,15 +44,15 @@ func (e *LockedError) Error() string {
 // IdentityError says that the directory belongs to another cluster or replica.
 type IdentityError struct {
 	Field string // "cluster" or "replica"
-	Want  string // what the caller is
-	Have  string // what the directory says
+	Want  string // of the caller
+	Have  string // of the directory
 }
 
 func (e *IdentityError) Error() string {
 	return fmt.Sprintf("the directory belongs to %s %s, not to %s; use the directory of this replica", e.Field, e.Have, e.Want)
 }
 
-// VersionError says that a file was written in a format of another version.
+// VersionError says that a file has the format of another version.
 type VersionError struct {
 	File    string
 	Version uint32
@@ -66,7 +65,7 @@ func (e *VersionError) Error() string {
 // ErrClosed is returned by every call after [Log.Close].
 var ErrClosed = errors.New("the log is closed")
 
-// withSpaceHint adds what to do to an error of a full disk.
+// withSpaceHint adds a hint to the error of a full disk.
 func withSpaceHint(err error) error {
 	if isFull(err) {
 		return fmt.Errorf("%w; free some space, nothing that was flushed is lost", err)
@@ -74,7 +73,7 @@ func withSpaceHint(err error) error {
 	return err
 }
 
-// isFull reports whether an error says that the disk is full, or a quota of it.
+// isFull reports whether an error says that the disk or a quota is full.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -10,11 +10,11 @@ const groupName = "group"
 
 const maxGroup = 4 << 10 // bytes of the file
 
-// GroupHint is what an operator does about a file that cannot be read.
+// GroupHint says what an operator can do about a file that cannot be read.
 const GroupHint = "remove this file, which is only a safeguard: the replica finds out again which group it belongs to"
 
-// groupFile says which group of replicas the directory belongs to. It is not in the identity,
-// since versions that know nothing of groups take no other fields there.
+// groupFile has the group of replicas that the directory belongs to. It is separate from the
+// identity because versions without groups reject other fields there.
 type groupFile struct {
 	Format   uint32 `json:"format"`
 	Group    string `json:"group"`
@@ -23,7 +23,7 @@ type groupFile struct {
 
 func (f *groupFile) seal() (format, checksum *uint32) { return &f.Format, &f.Checksum }
 
-// Group returns what SetGroup has noted last, "" if it never has.
+// Group returns the group that was last passed to SetGroup, "" if there was none.
 func (l *Log) Group() (string, error) {
 	var f groupFile
 	err := readSmall(l.disk, groupName, maxGroup, &f)
@@ -41,8 +41,8 @@ func (l *Log) Group() (string, error) {
 	return f.Group, err
 }
 
-// SetGroup notes, durably, which group of replicas the directory belongs to. The log does not
-// look at it. One goroutine at a time calls it, before Close.
+// SetGroup stores durably the group of replicas that the directory belongs to. The log does not
+// interpret it. It must be called by one goroutine at a time, and not after Close.
 func (l *Log) SetGroup(group string) error {
 	return writeSmall(l.disk, groupName, &groupFile{Group: group})
 }

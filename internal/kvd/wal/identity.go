@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// LogID tells the logs of all replicas and of all their lives apart.
+// LogID identifies the log of one replica. A new directory gets a new one.
 type LogID [16]byte
 
-// String is the id in hexadecimal.
+// String returns the id in hexadecimal.
 func (id LogID) String() string { return hex.EncodeToString(id[:]) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -24,14 +24,14 @@ func (id *LogID) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Identity says whose directory it is.
+// Identity says which replica a directory belongs to.
 type Identity struct {
 	Cluster string `json:"cluster"` // name of the cluster
 	Replica uint64 `json:"replica"` // id of the replica
-	Log     LogID  `json:"log"`     // drawn when the directory is first used
-	// First is who made the cluster, as the replica was told when the directory
-	// was first used; the log goes on from there, so it is never told again
-	// once the log holds anything. The log does not look at it.
+	Log     LogID  `json:"log"`     // random, drawn when the directory is first used
+	// First describes the first members of the cluster, as configured when the directory was
+	// first used. Once the log has entries, the members are those of the log. The log does not
+	// interpret it.
 	First string `json:"first,omitempty"`
 }
 
@@ -40,7 +40,7 @@ const (
 	maxIdentity  = 64 << 10 // bytes of the file
 )
 
-// identityFile is how an Identity is kept.
+// identityFile is the format of an Identity on disk.
 type identityFile struct {
 	Format uint32 `json:"format"`
 	Identity
@@ -49,13 +49,13 @@ type identityFile struct {
 
 func (f *identityFile) seal() (format, checksum *uint32) { return &f.Format, &f.Checksum }
 
-// writeIdentity makes the identity durable. It is the last thing that is
-// written into a new directory: who finds it knows that the log was there.
+// writeIdentity makes the identity durable. It is written last in a new directory: if it
+// exists, the log existed.
 func writeIdentity(disk Disk, id Identity) error {
 	return writeSmall(disk, identityName, &identityFile{Identity: id})
 }
 
-// SetFirst replaces Identity.First, durably: the log holds nothing that goes by it yet.
+// SetFirst replaces Identity.First durably, while the log has nothing that depends on it.
 func (l *Log) SetFirst(first string) error {
 	id := l.id
 	id.First = first
@@ -72,7 +72,7 @@ func readIdentity(disk Disk) (Identity, error) {
 	return f.Identity, err
 }
 
-// match reports whether the directory of have is want's.
+// match returns an error unless have is the identity that want describes.
 func (have Identity) match(want Identity) error {
 	if have.Cluster != want.Cluster {
 		return &IdentityError{Field: "cluster", Want: strconv.Quote(want.Cluster), Have: strconv.Quote(have.Cluster)}

@@ -8,19 +8,20 @@ import (
 	"syscall"
 )
 
-// Options of a log.
+// Options configure a log.
 type Options struct {
-	// SegmentBytes is the size of a segment's file. Default: 64 MiB.
+	// SegmentBytes is the size of a segment file, except for the first one, which grows to it.
+	// Default: 64 MiB.
 	SegmentBytes int64
-	// Spares is how many segments that nobody needs are kept to be written
-	// again; more are removed. Negative: none. Default: 2.
+	// Spares is the number of segments kept for reuse when they are no longer needed; others
+	// are removed. Negative: none. Default: 2.
 	Spares int
-	// NoSync leaves out every flush. A crash of the process loses nothing then,
-	// a crash of the machine may lose or corrupt anything. Default: false.
+	// NoSync omits all flushes. A crash of the process then loses nothing, but a crash of the
+	// machine may lose or corrupt anything. Default: false.
 	NoSync bool
-	// Disk is where the files are. Default: the directory that Open is given.
+	// Disk has the files. Default: the directory that is passed to Open.
 	Disk Disk
-	// Rand is where ids and nonces come from. Default: crypto/rand.
+	// Rand is the source of ids and nonces. Default: crypto/rand.
 	Rand io.Reader
 }
 
@@ -29,7 +30,7 @@ const (
 	defaultSpares       = 2
 	minSegmentBytes     = 1 << 10
 
-	// keepBuffer is the largest buffer that is kept for the next round.
+	// keepBuffer is the capacity of the largest buffer that is reused for the next round.
 	keepBuffer = 4 << 20
 )
 
@@ -58,11 +59,10 @@ func (o Options) withDefaults(dir string) (Options, error) {
 	return o, nil
 }
 
-// Log is the log of one replica. One goroutine at a time may call its methods,
-// except for Prepare and Snapshots, which any may call at any time. After an
-// error of Append, Sync or Close, and after most of Roll, the log has failed: it
-// does not know what is on the disk, so every later call returns that error. What
-// is there is found out by opening it again.
+// Log is the log of one replica. Its methods must be called by one goroutine at a time, except
+// for Prepare and Snapshots, which may be called at any time. After an error of Append, Sync or
+// Close, and after most errors of Roll, the log has failed: it does not know what is on the
+// disk, and every later call returns that error. Opening the log again finds out.
 type Log struct {
 	disk Disk
 	opts Options
@@ -70,13 +70,13 @@ type Log struct {
 	lock io.Closer
 
 	failed error
-	older  []*segment // sealed ones, oldest first
-	now    *segment   // the one that is written
-	file   File       // of now
+	older  []*segment // sealed segments, oldest first
+	now    *segment   // the segment being written
+	file   File       // the file of now
 	track  track
 
-	zeros   []byte // what a growing file is lengthened by
-	buf     []byte // the round that is being gathered, with room for its head
+	zeros   []byte // for lengthen
+	buf     []byte // the next round, with room for its head
 	records uint32
 
 	spares    *spares
@@ -87,15 +87,15 @@ type Log struct {
 
 // Stats counts what a log did since it was opened.
 type Stats struct {
-	Rounds   uint64 // rounds written, which is flushes of segments
+	Rounds   uint64 // rounds written, each with one flush of a segment
 	Records  uint64 // records in them
-	Bytes    uint64 // bytes in them, heads and padding included
-	Segments int    // segments that exist
-	Spares   int    // segments that wait to be written again
-	Aside    uint64 // rounds that a thread of the kernel wrote, see SyncAside
+	Bytes    uint64 // their size, including heads and padding
+	Segments int    // existing segments
+	Spares   int    // segments for reuse
+	Aside    uint64 // rounds written by a kernel thread, see SyncAside
 }
 
-// Stats returns what the log did so far.
+// Stats returns the statistics of the log.
 func (l *Log) Stats() Stats {
 	s := l.stats
 	s.Segments = len(l.older) + 1
@@ -103,22 +103,21 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Identity returns whose log it is.
+// Identity returns the identity of the log.
 func (l *Log) Identity() Identity { return l.id }
 
-// Last returns index and term of the newest entry that was appended, or of the
-// snapshot that the log begins after.
+// Last returns index and term of the last appended entry, or of the snapshot before the log.
 func (l *Log) Last() (index, term uint64) {
 	term, _ = l.track.term(l.track.last)
 	return l.track.last, term
 }
 
-// Snapshots returns the snapshots beside the log.
+// Snapshots returns the snapshots in the log's directory.
 func (l *Log) Snapshots() *Snapshots { return l.snapshots }
 
-// Append adds records to the round that the next Sync writes. It copies them.
-// An entry must follow one that exists, and replaces all from its index on. A
-// record that cannot be appended is a defect of the caller and fails the log.
+// Append adds copies of records to the round that the next Sync writes. An entry must follow an
+// existing one, and replaces all entries from its index on. A record that cannot be appended is
+// a bug of the caller, and fails the log.
 func (l *Log) Append(records ...Record) error {
 	if l.failed != nil {
 		return l.failed
@@ -132,7 +131,7 @@ func (l *Log) Append(records ...Record) error {
 	return nil
 }
 
-// admit checks a record and follows it in the track.
+// admit checks a record and updates the track.
 func (l *Log) admit(r *Record) error {
 	if r.Kind == 0 || r.Kind > MaxKind {
 		return fmt.Errorf("kinds are 1 to %d", MaxKind)
@@ -162,21 +161,21 @@ func (l *Log) put(r *Record) {
 	l.records++
 }
 
-// Pending is the size of the gathered round so far, in bytes.
+// Pending returns the size of the next round so far, in bytes.
 func (l *Log) Pending() int { return len(l.buf) }
 
-// Sync writes what was appended since the last Sync as one round and flushes
-// it, with one call where the system can. When it returns nil, the records come back after
-// any crash. It does nothing when nothing was appended.
+// Sync writes and flushes all records since the last Sync as one round, in one call if the
+// system supports it. When it returns nil, the records survive any crash. It does nothing if
+// there are none.
 //
-// After an error it is unknown what the disk holds: the kernel drops the pages
-// that it could not write and calls them clean, so that a second flush would
-// succeed without them. Therefore the error is final.
+// After an error it is unknown what the disk has: the kernel drops the pages that it could not
+// write and marks them clean, so that a second flush would succeed without them. Therefore the
+// error is final.
 func (l *Log) Sync() error { return l.sync(false) }
 
-// SyncAside is Sync for a process that has other work: a thread of the kernel
-// writes and flushes, where the system has io_uring, and the goroutine is parked.
-// By itself this takes longer than a call that blocks.
+// SyncAside is Sync for a process with other work to do: a kernel thread writes and flushes, if
+// the system has io_uring, while the goroutine is parked. On its own this takes longer than a
+// blocking call.
 func (l *Log) SyncAside() error { return l.sync(true) }
 
 func (l *Log) sync(aside bool) error {
@@ -190,8 +189,8 @@ func (l *Log) sync(aside bool) error {
 	records := l.records
 	out, chain := sealRound(l.buf, records, s.rounds+1, s.end, s.seed, s.chain)
 	size := len(out)
-	// Zeros follow the round, so that an end can be told from a torn head
-	// in a file with a former life, too. The next round overwrites them.
+	// Zeros follow the round, so that the end can be distinguished from a torn head in a reused
+	// file, too. The next round overwrites them.
 	var zeros [roundHead]byte
 	out = append(out, zeros[:]...)
 	if err := l.write(out, aside); err != nil {
@@ -231,24 +230,24 @@ func (l *Log) write(out []byte, aside bool) error {
 	if err := l.lengthen(end); err != nil {
 		return err
 	}
-	if err := l.file.Sync(); err != nil { // of the zeros, too
+	if err := l.file.Sync(); err != nil { // includes the zeros
 		return fmt.Errorf("flush %s: %w", s.file, err)
 	}
 	return nil
 }
 
-// ahead is by how much a file that grows is lengthened at once.
+// ahead is by how much a growing file is extended at once.
 const ahead = 1 << 20
 
-// grows reports that a round which ends at end is a reason to lengthen the file.
+// grows reports whether the file must be extended for a round that ends at end.
 func (l *Log) grows(end int64) bool {
 	return end > l.now.length && end+ahead <= l.opts.SegmentBytes
 }
 
-// lengthen writes zeros behind a round that ends at end, where the file ends, too:
-// a flush that changes a file's length, or blocks that were never written, takes
-// half as long again. It is a matter of speed alone, so that a full disk, a quota that
-// is used up, a limit on the size of files or a segment of a test's size goes without.
+// lengthen extends the file with zeros behind a round that ends at end: a flush takes half as
+// long again if it changes the length of a file, or writes blocks for the first time. This only
+// improves speed, so the log does without it if the disk, a quota or the limit on file sizes is
+// exhausted, or if the segment is small.
 func (l *Log) lengthen(end int64) error {
 	s := l.now
 	if l.zeros == nil {
@@ -270,20 +269,20 @@ func (l *Log) fail(err error) error {
 	return err
 }
 
-// Full reports whether it is time to Roll: less than a sixteenth of the segment
-// is left. Nothing stops when it is late, the file grows beyond its size then.
+// Full reports whether it is time to call Roll: less than a sixteenth of the segment is left. A
+// late call does no harm, since the file can grow beyond its size.
 func (l *Log) Full() bool {
 	return l.now.end+int64(len(l.buf)) > l.opts.SegmentBytes-l.opts.SegmentBytes/16
 }
 
-// HalfFull reports whether it is time to Prepare.
+// HalfFull reports whether it is time to call Prepare.
 func (l *Log) HalfFull() bool {
 	return l.now.end+int64(len(l.buf)) > l.opts.SegmentBytes/2
 }
 
-// Release says that entries up to index are not needed any more: a snapshot
-// covers them, and nobody asks for them. Segments without any other become
-// spares. It never touches the segment that is written.
+// Release says that entries up to index are no longer needed, because a snapshot has them and
+// no replica asks for them. Segments without later entries are reused. Release does not change
+// the segment being written.
 func (l *Log) Release(index uint64) error {
 	if l.failed != nil {
 		return l.failed
@@ -292,9 +291,8 @@ func (l *Log) Release(index uint64) error {
 		return fmt.Errorf("release entries up to %d: the newest snapshot ends at %d", index, newest)
 	}
 	for len(l.older) > 0 && l.older[0].maxIndex <= index {
-		// Oldest first and one durable rename at a time, so that no crash
-		// leaves a hole in the numbers, nor the old name on a file that is
-		// being written again.
+		// Oldest first and one durable rename at a time, so that a crash leaves neither a gap
+		// in the numbers nor the old name on a file that is being reused.
 		if err := l.retire(l.older[0].file); err != nil {
 			return l.fail(fmt.Errorf("release %s: %w", l.older[0].file, err))
 		}
@@ -308,9 +306,9 @@ func (l *Log) Release(index uint64) error {
 	return nil
 }
 
-// retire makes a segment a spare, or removes it when there are enough.
+// retire keeps a segment for reuse, or removes it if there are enough.
 func (l *Log) retire(file string) error {
-	name, wanted := l.spares.place(l.opts.Spares)
+	name, wanted := l.spares.reserve(l.opts.Spares)
 	var err error
 	if wanted {
 		err = l.disk.Rename(file, name)
@@ -329,15 +327,15 @@ func (l *Log) retire(file string) error {
 	return nil
 }
 
-// Close writes what is gathered and a last round, which proves that the log
-// ends there, and gives the directory up. A log that failed is only given up;
-// Close returns that first error then.
+// Close writes the pending records and a last round, which proves that the log ends there, and
+// releases the directory. If the log has failed, Close only releases the directory and returns
+// the first error.
 func (l *Log) Close() error {
 	if errors.Is(l.failed, ErrClosed) {
 		return ErrClosed
 	}
-	// A round of its own: what is gathered shall not be in the one round
-	// whose damage looks like a torn write.
+	// A separate round: pending records must not be in the one round whose damage looks like a
+	// torn write.
 	err := l.Sync()
 	if err == nil {
 		l.put(&Record{Kind: kindClose})

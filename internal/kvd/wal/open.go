@@ -15,17 +15,17 @@ import (
 type Torn struct {
 	File   string `json:"file"`   // its name
 	Offset int64  `json:"offset"` // where it was cut off, in bytes
-	What   string `json:"what"`   // why it does not verify
+	What   string `json:"what"`   // why it is invalid
 }
 
-// Recovered is what [Open] found.
+// Recovered is the result of [Open].
 type Recovered struct {
-	Created  bool         // the directory was empty: this replica remembers nothing
-	Clean    bool         // the log was closed, no crash came in between
-	Torn     *Torn        // the end that was cut off, nil if there is none
+	Created  bool         // the directory was empty: this replica has no state
+	Clean    bool         // the log was closed, without a crash
+	Torn     *Torn        // the end that was cut off, nil if none was
 	Snapshot SnapshotInfo // the newest usable snapshot; Index 0: none
-	Passed   []error      // why newer snapshots are not usable; the log reaches back behind them
-	First    uint64       // index of the first entry that Records yields, Last+1 if there is none
+	Unusable []error      // why newer snapshots are unusable; the log still has their entries
+	First    uint64       // index of the first entry that Records yields, Last+1 if none
 	Last     uint64       // index of the last entry, or of the snapshot
 	LastTerm uint64       // its term
 
@@ -35,16 +35,16 @@ type Recovered struct {
 	void     bool // the snapshot replaces all entries
 }
 
-// cut says that a record, counted among all entries and resets, makes entries
-// from index on void if they were written before it.
+// cut says that a record, counted among all entries and resets, voids the entries from index on
+// that were written before it.
 type cut struct{ ordinal, index uint64 }
 
-// Open takes the directory dir into use, or makes it, for the replica that who
-// names; who.Log is drawn, not given. Recovered streams what the log holds.
+// Open opens the log in directory dir, which is created if it does not exist, for the replica
+// that who describes; who.Log is ignored. Recovered yields the contents of the log.
 //
-// Open returns a *LockedError if another process uses the directory, an
-// *IdentityError if it is another replica's, and a *CorruptError, without
-// changing anything, if what was flushed is damaged.
+// Open returns a *LockedError if another process uses the directory, an *IdentityError if it
+// belongs to another replica, and a *CorruptError, without changing anything, if flushed data
+// is damaged.
 func Open(dir string, who Identity, opts Options) (*Log, *Recovered, error) {
 	opts, err := opts.withDefaults(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func Open(dir string, who Identity, opts Options) (*Log, *Recovered, error) {
 	return l, r, nil
 }
 
-// makeDir makes a directory whose name is durable.
+// makeDir creates a directory and makes its name durable.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -80,14 +80,14 @@ func makeDir(dir string) error {
 	return dirDisk{parent}.SyncDir()
 }
 
-// listing is what a directory holds, by the names of the files.
+// listing is the files of a directory, by kind.
 type listing struct {
 	identity bool
 	segments []uint64
 	spares   []string
 	temps    []string
 	parts    []string
-	others   []string // snapshots, and what is not ours
+	others   []string // snapshots, and files of others
 	next     uint64   // number of the next spare
 }
 
@@ -123,15 +123,15 @@ func list(disk Disk) (listing, error) {
 	return c, nil
 }
 
-// isTemp reports whether a file is one of ours that was never finished. Others
-// may have files of their own in the directory.
+// isTemp reports whether a file is an unfinished file of the log. There may be files of others
+// in the directory.
 func isTemp(name string) bool {
 	of, ok := strings.CutSuffix(name, tempSuffix)
 	_, spare := parseSpareName(of)
 	return ok && (of == identityName || of == peersName || of == ackedName || of == groupName || spare || isSnapshot(of))
 }
 
-// recover reads the directory and makes the log ready to be written.
+// recover reads the directory and prepares the log for writing.
 func (l *Log) recover() (*Recovered, error) {
 	files, err := list(l.disk)
 	if err != nil {
@@ -159,7 +159,7 @@ func (l *Log) recover() (*Recovered, error) {
 	if err := l.readSegments(r, files.segments); err != nil {
 		return nil, err
 	}
-	if l.snapshots, r.Passed, err = openSnapshots(l.disk, l.id.Cluster); err != nil {
+	if l.snapshots, r.Unusable, err = openSnapshots(l.disk, l.id.Cluster); err != nil {
 		return nil, err
 	}
 	if err := l.choose(r); err != nil {
@@ -171,8 +171,8 @@ func (l *Log) recover() (*Recovered, error) {
 	return r, l.mark(r)
 }
 
-// create begins a log in a directory without identity. What a crash left of
-// an earlier attempt is removed; anything that was ever used is an error.
+// create starts a log in a directory without identity. Remains of an earlier attempt that
+// crashed are removed; if the directory was ever used, it returns an error.
 func (l *Log) create(files listing) (listing, error) {
 	missing := corrupt(identityName, 0, "it is missing beside other files of a log")
 	if len(files.segments) > 1 || slices.ContainsFunc(files.others, isSnapshot) {
@@ -190,7 +190,7 @@ func (l *Log) create(files listing) (listing, error) {
 		if err := f.Close(); err != nil {
 			return files, fmt.Errorf("close %s: %w", s.file, err)
 		}
-		// A log that was used begins with the mark of its opening.
+		// A log that was used begins with the round that mark writes.
 		if number != 1 || s.rounds != 1 {
 			return files, missing
 		}
@@ -251,8 +251,7 @@ func (l *Log) readSegments(r *Recovered, numbers []uint64) error {
 	return nil
 }
 
-// choose picks the newest snapshot that verifies, and makes sure that the log
-// goes on from there.
+// choose picks the newest valid snapshot, and checks that the log continues from there.
 func (l *Log) choose(r *Recovered) error {
 	for _, info := range slices.Backward(l.snapshots.List()) {
 		if err := l.snapshots.Verify(info); err != nil {
@@ -260,8 +259,8 @@ func (l *Log) choose(r *Recovered) error {
 			if !errors.As(err, &bad) {
 				return err
 			}
-			l.snapshots.pass(info)
-			r.Passed = append(r.Passed, err)
+			l.snapshots.markUnusable(info)
+			r.Unusable = append(r.Unusable, err)
 			continue
 		}
 		r.Snapshot = info
@@ -270,7 +269,7 @@ func (l *Log) choose(r *Recovered) error {
 	base, t := r.Snapshot, &l.track
 	if !t.reaches(base.Index) {
 		what := fmt.Sprintf("the log begins with entry %d, the newest usable snapshot ends at %d", t.first, base.Index)
-		for _, err := range r.Passed {
+		for _, err := range r.Unusable {
 			var bad *CorruptError
 			if errors.As(err, &bad) {
 				what += fmt.Sprintf("; %s is not usable: %s", bad.File, bad.What)
@@ -278,8 +277,8 @@ func (l *Log) choose(r *Recovered) error {
 		}
 		return corrupt(r.segments[0].file, 0, "%s", what)
 	}
-	// A snapshot that came from a peer may be ahead of the log, or contradict
-	// it: the log was not reset yet when the crash came.
+	// A snapshot from another replica may be ahead of the log, or contradict it: the crash came
+	// before the log was reset.
 	if term, known := t.term(base.Index); base.Index > t.last || known && term != base.Term {
 		r.void = true
 		l.track = newTrack(base.Index, base.Term)
@@ -289,8 +288,8 @@ func (l *Log) choose(r *Recovered) error {
 	return nil
 }
 
-// tidy removes what a crash left behind, and snapshots that were being received
-// but are not newer than index.
+// tidy removes what a crash has left, and partly received snapshots that are not newer than
+// index.
 func (l *Log) tidy(files listing, index uint64) error {
 	useless := slices.DeleteFunc(files.parts, func(name string) bool {
 		part, _ := parsePartName(name)
@@ -314,20 +313,20 @@ func (l *Log) tidy(files listing, index uint64) error {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
 	}
-	// Names that the process before saw may not be durable yet.
+	// Names that the previous process has seen may not be durable yet.
 	if err := l.disk.SyncDir(); err != nil {
 		return fmt.Errorf("flush directory: %w", err)
 	}
 	return nil
 }
 
-// fits reports whether a spare has the size that segments have now.
+// fits reports whether a spare has the current size of segments.
 func (l *Log) fits(name string) (bool, error) {
 	n, err := size(l.disk, name)
 	return n >= l.opts.SegmentBytes && n < 2*l.opts.SegmentBytes, err
 }
 
-// size is the length of a file that is not open.
+// size returns the length of a file that is not open.
 func size(disk Disk, name string) (int64, error) {
 	f, err := disk.Open(name, false)
 	if err != nil {
@@ -340,8 +339,8 @@ func size(disk Disk, name string) (int64, error) {
 	return n, nil
 }
 
-// mark writes a round that says that the log was opened here. It overwrites the
-// head of a torn round, so that no later mixture of sectors brings it back.
+// mark writes a round that records the opening of the log. It overwrites the head of a torn
+// round, so that no mixture of sectors can bring it back later.
 func (l *Log) mark(r *Recovered) error {
 	var err error
 	if l.file, err = l.disk.Open(l.now.file, true); err != nil {
@@ -363,11 +362,10 @@ func (l *Log) mark(r *Recovered) error {
 	return l.Sync()
 }
 
-// settle makes the last round durable. It was read, but perhaps from memory
-// only: the process before may have died before its flush, or because its flush
-// failed, and then the kernel believes that the disk has it. Writing it again
-// makes the kernel write it. No other round can be in doubt, and no round may
-// follow one that is.
+// settle makes the last round durable. It was read, but perhaps only from memory: the previous
+// process may have died before its flush, or because its flush failed, and then the kernel
+// believes that the page is clean. Writing the round again makes the kernel write it. No other
+// round can be in doubt, and no round may follow one that is.
 func (l *Log) settle() error {
 	s := l.now
 	if s.rounds == 1 {

@@ -14,22 +14,22 @@ const (
 	maxPeers  = 1 << 20 // bytes of the file
 )
 
-// peers remembers, in a file beside the log, which log other replicas have: a
-// replica that comes with another one has lost its directory, and with it what it
-// acknowledged and whom it voted for. Safe for concurrent use.
+// peers stores, in a file beside the log, which log each other replica has. A replica that
+// comes with another log has lost its directory, and with it what it acknowledged and whom it
+// voted for. Safe for concurrent use.
 type peers struct {
 	disk Disk
 
-	writing sync.Mutex // of the file; taken before mu
+	writing sync.Mutex // locked while the file is written; before mu
 
 	mu   sync.Mutex
 	logs map[uint64]LogTag
 }
 
-// LogTag is the beginning of a LogID, as replicas tell it each other.
+// LogTag is the first part of a LogID, which replicas send each other.
 type LogTag [8]byte
 
-// Tag returns the beginning of the id.
+// Tag returns the first part of the id.
 func (id LogID) Tag() (t LogTag) {
 	copy(t[:], id[:])
 	return t
@@ -48,7 +48,7 @@ func (t *LogTag) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// peersFile is how peers are kept.
+// peersFile is the format of peers on disk.
 type peersFile struct {
 	Format   uint32            `json:"format"`
 	Logs     map[uint64]LogTag `json:"logs"`
@@ -73,8 +73,8 @@ func readPeers(disk Disk) (*peers, error) {
 	return p, nil
 }
 
-// Met returns the log that a replica was met with first, as [Log.Meet] has noted it.
-// Any goroutine may call it.
+// Met returns the log with which a replica was first met, see [Log.Meet]. It is safe for
+// concurrent use.
 func (l *Log) Met(replica uint64) (LogTag, bool) {
 	l.peers.mu.Lock()
 	defer l.peers.mu.Unlock()
@@ -82,9 +82,8 @@ func (l *Log) Met(replica uint64) (LogTag, bool) {
 	return tag, met
 }
 
-// Meet notes, durably, with which log a replica was met, unless one is noted
-// already, and forgets the replicas that are not in keep any more. Any goroutine may
-// call it, but for Close's.
+// Meet stores durably the log with which a replica was met, unless one is stored already, and
+// forgets replicas that are not in keep. It is safe for concurrent use, except with Close.
 func (l *Log) Meet(replica uint64, tag LogTag, keep []uint64) error {
 	p := l.peers
 	p.writing.Lock()
@@ -92,7 +91,7 @@ func (l *Log) Meet(replica uint64, tag LogTag, keep []uint64) error {
 	if _, met := l.Met(replica); met {
 		return nil
 	}
-	logs := maps.Clone(p.logs) // which only Meet replaces
+	logs := maps.Clone(p.logs) // only Meet replaces them
 	maps.DeleteFunc(logs, func(id uint64, _ LogTag) bool { return !slices.Contains(keep, id) })
 	logs[replica] = tag
 	if err := writeSmall(p.disk, peersName, &peersFile{Logs: logs}); err != nil {

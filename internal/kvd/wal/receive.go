@@ -7,29 +7,29 @@ import (
 	"sync"
 )
 
-// Receiver takes in a snapshot that a peer sends, as pieces of its file. It
-// counts only after Finish. A Receiver that is given up without Abort can be
-// taken up again by the next [Snapshots.Receive], in another process, too. One
-// goroutine uses it; the next Receive may take its file away meanwhile.
+// Receiver receives a snapshot of another replica as pieces of its file. The snapshot exists
+// only after Finish. If a Receiver is abandoned without Abort, the next [Snapshots.Receive] may
+// resume it, even in another process. It must be used by one goroutine, but the next Receive
+// may close its file meanwhile.
 type Receiver struct {
 	snapshots *Snapshots
-	info      SnapshotInfo // Bytes is what the whole file will have
+	info      SnapshotInfo // Bytes is the size of the complete file
 	part      string
 	offset    int64
 	backlog   int64 // bytes written since the last flush
 
-	mu sync.Mutex // held while f is used
-	f  File       // guarded by mu; nil once it is closed
+	mu sync.Mutex // held while f is in use
+	f  File       // guarded by mu; nil when closed
 }
 
-var errGivenUp = errors.New("it was given up for another one")
+var errGivenUp = errors.New("another one took its place")
 
-// partName names the file of a snapshot that is being received.
+// partName returns the file name of a snapshot that is being received.
 func partName(info SnapshotInfo) string {
 	return snapshotName(info.Index, info.Term) + fmt.Sprintf("-%d", info.Bytes) + partSuffix
 }
 
-// parsePartName returns the index of the snapshot that a part file is of.
+// parsePartName returns the index of the snapshot of a part file.
 func parsePartName(name string) (uint64, bool) {
 	const size = len(snapshotPrefix) + 41
 	if len(name) < size || !strings.HasSuffix(name, partSuffix) {
@@ -39,9 +39,8 @@ func parsePartName(name string) (uint64, bool) {
 	return index, ok
 }
 
-// Receive begins or resumes to receive the snapshot info, whose file has
-// info.Bytes. What a peer sends is to begin at Offset. Any other snapshot that
-// was being received is given up.
+// Receive starts or resumes receiving the snapshot info, whose file has info.Bytes. The sender
+// must start at Offset. Any other snapshot being received is abandoned.
 func (s *Snapshots) Receive(info SnapshotInfo) (*Receiver, error) {
 	if info.Index == 0 || info.Bytes <= snapshotHead {
 		return nil, fmt.Errorf("receive snapshot %d: %d bytes cannot be one", info.Index, info.Bytes)
@@ -62,7 +61,7 @@ func (s *Snapshots) Receive(info SnapshotInfo) (*Receiver, error) {
 	return r, nil
 }
 
-// begin opens the part file, after what is good in it, and removes others.
+// begin opens the part file after its valid part, and removes others.
 func (r *Receiver) begin() error {
 	files, err := list(r.snapshots.disk)
 	if err != nil {
@@ -82,16 +81,16 @@ func (r *Receiver) begin() error {
 		r.f, err = r.snapshots.disk.Create(r.part)
 		return withSpaceHint(err)
 	}
-	if r.offset, err = r.good(); err != nil {
+	if r.offset, err = r.validBytes(); err != nil {
 		return err
 	}
 	r.f, err = r.snapshots.disk.Open(r.part, true)
 	return err
 }
 
-// good is how much of the part file verifies: whole chunks only, because a
-// crash may have torn what was written last.
-func (r *Receiver) good() (int64, error) {
+// validBytes returns the size of the valid part of the part file: complete chunks only, because a
+// crash may have torn the last write.
+func (r *Receiver) validBytes() (int64, error) {
 	sr, err := openSnapshot(r.snapshots.disk, r.part, r.snapshots.cluster, r.info)
 	var bad *CorruptError
 	if errors.As(err, &bad) {
@@ -108,11 +107,11 @@ func (r *Receiver) good() (int64, error) {
 	return at, errors.Join(err, sr.Close())
 }
 
-// Offset is where the next bytes belong.
+// Offset returns where the next bytes belong.
 func (r *Receiver) Offset() int64 { return r.offset }
 
-// Write takes bytes of the file in which begin at offset; it must be at most
-// Offset, what is known already is passed over.
+// Write writes bytes of the file that begin at offset, which must be at most Offset. Bytes
+// before Offset are skipped.
 func (r *Receiver) Write(offset int64, data []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +140,8 @@ func (r *Receiver) Write(offset int64, data []byte) error {
 	return nil
 }
 
-// Finish verifies the whole file and makes it a snapshot. When it does not
-// verify, Finish returns a *CorruptError, and the next Receive begins anew.
+// Finish verifies the file and makes it a snapshot. If it is invalid, Finish returns a
+// *CorruptError, and the next Receive starts from the beginning.
 func (r *Receiver) Finish() (SnapshotInfo, error) {
 	if r.closed() {
 		return r.info, fmt.Errorf("finish snapshot %d: %w", r.info.Index, errGivenUp)
@@ -164,7 +163,7 @@ func (r *Receiver) Finish() (SnapshotInfo, error) {
 	return info, r.snapshots.commit(r.part, info)
 }
 
-// closed reports whether the file is, by whomever.
+// closed reports whether the file was closed, here or by the next Receive.
 func (r *Receiver) closed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +187,7 @@ func (r *Receiver) verify() (SnapshotInfo, error) {
 	return sr.info, errors.Join(sr.drain(), sr.Close())
 }
 
-// Abort gives the snapshot up and removes what was received.
+// Abort stops receiving and removes what was received.
 func (r *Receiver) Abort() error {
 	if r.closed() {
 		return nil
@@ -202,10 +201,10 @@ func (r *Receiver) Abort() error {
 	return nil
 }
 
-// Close keeps what was received, to be resumed.
+// Close stops receiving and keeps what was received, to be resumed.
 func (r *Receiver) Close() error { return r.release() }
 
-// release closes the file and lets another Receive begin.
+// release closes the file, so that another Receive can start.
 func (r *Receiver) release() error {
 	r.snapshots.receiving.Lock()
 	defer r.snapshots.receiving.Unlock()

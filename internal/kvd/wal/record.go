@@ -6,22 +6,22 @@ import (
 	"fmt"
 )
 
-// Kind says what a record is. The log interprets Entry and Reset; the others
-// are named here so that a verification can count them.
+// Kind is the kind of a record. The log interprets Entry and Reset. The others have names here
+// so that Verify can count them.
 type Kind uint8
 
 // Kinds of records.
 const (
-	Entry   Kind = iota + 1 // an entry of the replicated log; one whose Index exists replaces it and all after it
-	Reset                   // a snapshot at Index of Term replaces the whole log: all entries before are void
+	Entry   Kind = iota + 1 // an entry of the replicated log; it replaces an existing one of its Index and all after it
+	Reset                   // a snapshot at Index of Term replaces the whole log: all earlier entries are void
 	Hard                    // term, vote and commit of the raft engine
-	View                    // the view that this replica moved to
+	View                    // the view that this replica has moved to
 	Witness                 // an operation in the witness pool
-	Intent                  // a weak write that was acknowledged here
-	Drop                    // Witness or Intent records that are not alive any more
+	Intent                  // a weak write that this replica has acknowledged
+	Drop                    // Witness or Intent records that are no longer needed
 	Other                   // anything else; kinds up to MaxKind are accepted
 
-	// MaxKind is the greatest kind that a caller may use.
+	// MaxKind is the highest kind that callers may use.
 	MaxKind Kind = 127
 
 	kindOpen  Kind = 0xf0 // the log was opened here
@@ -34,7 +34,7 @@ var kindNames = map[Kind]string{
 	Other: "other", kindOpen: "open", kindClose: "close", kindSeal: "seal",
 }
 
-// String is the kind's name, as findings show it.
+// String returns the name of the kind, as in findings.
 func (k Kind) String() string {
 	if name, ok := kindNames[k]; ok {
 		return name
@@ -42,7 +42,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind-%d", uint8(k))
 }
 
-// Record is what a round consists of.
+// Record is a part of a round.
 type Record struct {
 	Kind  Kind
 	Term  uint64 // of an Entry or Reset; free for the caller otherwise
@@ -50,9 +50,9 @@ type Record struct {
 	Data  []byte
 }
 
-var errShortRecord = errors.New("a record ends before its time")
+var errShortRecord = errors.New("a record is cut short")
 
-// appendRecord appends r's encoding to b.
+// appendRecord appends the encoding of r to b.
 func appendRecord(b []byte, r *Record) []byte {
 	b = append(b, byte(r.Kind))
 	b = binary.AppendUvarint(b, r.Term)
@@ -61,8 +61,7 @@ func appendRecord(b []byte, r *Record) []byte {
 	return append(b, r.Data...)
 }
 
-// decodeRecord reads the record at the beginning of b and returns what follows
-// it. Data points into b.
+// decodeRecord decodes the record at the start of b and returns the rest. Data aliases b.
 func decodeRecord(b []byte) (Record, []byte, error) {
 	if len(b) == 0 {
 		return Record{}, nil, errShortRecord

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// logReader follows a log from segment to segment: that they belong together,
-// which entries there are, and how it ends.
+// logReader follows a log through its segments: it checks that they belong together, and
+// collects the entries and the end of the log.
 type logReader struct {
 	track   track
 	cuts    []cut
@@ -18,12 +18,12 @@ type logReader struct {
 	prev    *segment
 	clean   bool
 	sealed  bool   // prev ends with a seal
-	end     int64  // where prev's rounds end without the seal
-	chain   uint32 // as there
+	end     int64  // end of prev's rounds without the seal
+	chain   uint32 // chain of the last of those rounds
 	torn    *Torn
 }
 
-// read takes a segment in. The last one may end anywhere.
+// read reads a segment. Only the last one may end anywhere.
 func (r *logReader) read(s *segment, f io.ReaderAt, number uint64, id LogID, last bool) error {
 	if err := r.join(s, number, id); err != nil {
 		return err
@@ -61,11 +61,11 @@ func (r *logReader) read(s *segment, f io.ReaderAt, number uint64, id LogID, las
 	if last {
 		return r.finish(s, f, what)
 	}
-	// The next segment says where this one ends; join compares it.
+	// The next segment says where this one ends; join compares.
 	return nil
 }
 
-// join checks that a segment is what its name says and follows the one before.
+// join checks that a segment matches its name and follows the previous one.
 func (r *logReader) join(s *segment, number uint64, id LogID) error {
 	if s.log != id {
 		return corrupt(s.file, 0, "it belongs to another log, %s", s.log)
@@ -87,7 +87,7 @@ func (r *logReader) join(s *segment, number uint64, id LogID) error {
 	return nil
 }
 
-// follow takes the records of a round in.
+// follow processes the records of a round.
 func (r *logReader) follow(s *segment, round *round) error {
 	r.clean = false
 	for i := range round.records {
@@ -115,8 +115,8 @@ func (r *logReader) follow(s *segment, round *round) error {
 	return nil
 }
 
-// finish looks whether anything of a torn round is left at the end of the last
-// segment. Zeros must be there: every write of a round includes some.
+// finish checks whether anything but zeros follows the last round of the last segment, as after
+// a torn write. The zeros must be there: every write of a round includes them.
 func (r *logReader) finish(s *segment, f io.ReaderAt, what string) error {
 	b := make([]byte, max(0, min(roundHead, s.length-s.end)))
 	if err := readFull(f, b, s.end); err != nil {
@@ -128,14 +128,13 @@ func (r *logReader) finish(s *segment, f io.ReaderAt, what string) error {
 	return nil
 }
 
-// Records yields all that is alive, in the order in which it was written:
-// entries after the snapshot, and what the newest carry and the records after
-// it hold. It reads the disk again each time, and may be used until the first
-// Release. Data belongs to the caller, and shares memory with the other records of
-// its round. It ends after an error.
+// Records yields all valid records in the order of writing: entries after the snapshot, the
+// newest carry and other records since. It reads the disk each time, and may be used until the
+// first Release. The caller owns Data, which shares memory with the other records of its round.
+// It ends after an error.
 func (r *Recovered) Records() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		alive := newSieve(r)
+		alive := newEntryFilter(r)
 		for i := range r.segments {
 			if !r.stream(&r.segments[i], i == len(r.segments)-1, alive, yield) {
 				return
@@ -144,8 +143,8 @@ func (r *Recovered) Records() iter.Seq2[Record, error] {
 	}
 }
 
-// stream yields what is alive of one segment, and reports whether to go on.
-func (r *Recovered) stream(known *segment, newest bool, alive *sieve, yield func(Record, error) bool) bool {
+// stream yields the valid records of a segment, and reports whether to continue.
+func (r *Recovered) stream(known *segment, newest bool, alive *entryFilter, yield func(Record, error) bool) bool {
 	s, f, err := readSegment(r.disk, known.file)
 	if err != nil {
 		yield(Record{}, err)
@@ -179,16 +178,16 @@ func (r *Recovered) stream(known *segment, newest bool, alive *sieve, yield func
 	return on
 }
 
-// sieve lets those entries through that are alive.
-type sieve struct {
-	base    uint64 // entries up to it are in the snapshot
-	void    bool   // so are all others
+// entryFilter selects the valid entries.
+type entryFilter struct {
+	base    uint64 // entries up to this one are in the snapshot
+	void    bool   // all other entries are void
 	ordinal uint64
-	cuts    []cut // what is still to come; index is the least of it and all after it
+	cuts    []cut // the cuts that follow; index is the least index of the cut and all later ones
 }
 
-func newSieve(r *Recovered) *sieve {
-	s := &sieve{base: r.Snapshot.Index, void: r.void, cuts: make([]cut, len(r.cuts))}
+func newEntryFilter(r *Recovered) *entryFilter {
+	s := &entryFilter{base: r.Snapshot.Index, void: r.void, cuts: make([]cut, len(r.cuts))}
 	copy(s.cuts, r.cuts)
 	for i := len(s.cuts) - 2; i >= 0; i-- {
 		s.cuts[i].index = min(s.cuts[i].index, s.cuts[i+1].index)
@@ -196,8 +195,8 @@ func newSieve(r *Recovered) *sieve {
 	return s
 }
 
-// entry reports whether the next Entry or Reset is an entry that is alive.
-func (s *sieve) entry(r *Record) bool {
+// entry reports whether r, the next Entry or Reset, is a valid entry.
+func (s *entryFilter) entry(r *Record) bool {
 	n := s.ordinal
 	s.ordinal++
 	for len(s.cuts) > 0 && s.cuts[0].ordinal <= n {

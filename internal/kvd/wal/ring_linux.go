@@ -14,32 +14,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A ring has the kernel write and flush, by io_uring, while this goroutine is parked:
-// a direct write by itself, any other by a thread of the kernel.
+// A ring lets the kernel write and flush, by io_uring, while this goroutine is parked. A direct
+// write needs nothing else; for any other the kernel uses a thread.
 //
-// A system call that blocks keeps its processor (a P of Go's scheduler) from all
-// other goroutines until the runtime's monitor notices, and by then a quick disk is
-// done. Where a process may use few processors, everything in it waits for each
-// flush in this way, messages to other replicas too, and the monitor wakes up every 20
-// us for it. The detour through the kernel's thread is worth it only where much else is
-// to be done: by itself it takes some 30 us longer. A direct write needs none.
+// A blocking system call keeps its processor (a P of Go's scheduler) from other goroutines
+// until the runtime's monitor notices, and by then a fast disk is done. If a process may use
+// few processors, the whole process, messages to other replicas included, waits for each flush,
+// and the monitor wakes up every 20 us. The kernel thread takes some 30 us longer, which pays
+// only if there is other work. A direct write needs no thread.
 //
-// A ring takes one write at a time, by one goroutine. The layout is that of
-// io_uring_setup(2); what is used of it is in Linux since 5.6.
+// A ring takes one write at a time, from one goroutine. For the layout see io_uring_setup(2);
+// the parts used here exist since Linux 5.6.
 type ring struct {
-	file *os.File // the ring; the poller says when it holds a completion
+	file *os.File // the ring; the poller reports when it has a completion
 	conn syscall.RawConn
 
-	queues, entries []byte // what is shared with the kernel
+	queues, entries []byte // shared with the kernel
 
-	op     uint8 // how the kernel calls a write
-	waits  bool  // the kernel takes a bound for a wait
+	op     uint8 // the kernel's operation for a write
+	waits  bool  // the kernel supports a timeout for a wait
 	bound  ringBound
 	atMost unix.Timespec
 
-	// Places in it. One entry can be submitted at a time: the first.
+	// Pointers into the queues. One entry can be submitted at a time: the first.
 	entry                  *ringEntry
-	submitted              *uint32 // how many entries ever were
+	submitted              *uint32 // the number of entries submitted so far
 	completed, taken, mask *uint32
 	completions            []ringCompletion
 }
@@ -60,7 +59,7 @@ type ringEntry struct {
 // ringCompletion is struct io_uring_cqe.
 type ringCompletion struct {
 	userData uint64
-	result   int32 // bytes written, or an error's number, negative
+	result   int32 // bytes written, or a negative error number
 	flags    uint32
 }
 
@@ -85,14 +84,14 @@ type ringBound struct {
 	time         uint64
 }
 
-// patience is how long a write holds a processor at most: several times what a disk
-// takes that is worth it, and nothing beside what a disk that hangs takes.
+// patience is the longest time that a write occupies a processor: several times the duration of
+// a write on a fast disk, and negligible if the disk hangs.
 const patience = time.Millisecond
 
 // From linux/io_uring.h.
 const (
 	ringOpWrite       = 23      // IORING_OP_WRITE
-	ringAsync         = 1 << 4  // IOSQE_ASYNC: by a thread of the kernel, not by this one
+	ringAsync         = 1 << 4  // IOSQE_ASYNC: by a kernel thread instead of this one
 	ringSingleMap     = 1 << 0  // IORING_FEAT_SINGLE_MMAP
 	ringEntriesOffset = 1 << 28 // IORING_OFF_SQES
 	ringBounds        = 1 << 8  // IORING_FEAT_EXT_ARG
@@ -106,7 +105,7 @@ func newRing() (*ring, error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("%w: io_uring_setup: %w", errNoRing, errno)
 	}
-	if err := unix.SetNonblock(int(fd), true); err != nil { // or the poller does not take it
+	if err := unix.SetNonblock(int(fd), true); err != nil { // otherwise the poller does not accept it
 		return nil, errors.Join(fmt.Errorf("%w: %w", errNoRing, err), unix.Close(int(fd)))
 	}
 	r := &ring{file: os.NewFile(fd, "io_uring"), op: ringOpWrite}
@@ -138,7 +137,7 @@ func (r *ring) share(p *ringParams) error {
 		}
 		at := func(offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[offset])) }
 		r.entry = (*ringEntry)(unsafe.Pointer(&r.entries[0]))
-		*at(p.submission.array) = 0 // the only place of the queue always names the first entry
+		*at(p.submission.array) = 0 // the only element of the queue always refers to the first entry
 		r.submitted = at(p.submission.tail)
 		r.taken, r.completed, r.mask = at(p.completion.head), at(p.completion.tail), at(p.completion.mask)
 		r.completions = unsafe.Slice((*ringCompletion)(unsafe.Pointer(&r.queues[p.completion.entry])), p.completions)
@@ -154,15 +153,14 @@ func control(conn syscall.RawConn, f func(fd int) error) error {
 	return err
 }
 
-// writeSync writes b, which is not empty, to the file fd at off and makes it
-// durable, by a thread of the kernel if it is not direct. It returns how much was
-// written. After an errNoRing nothing is known of the write, and the ring is of no use
-// any more.
+// writeSync writes b, which must not be empty, to the file fd at off and makes it durable, by a
+// kernel thread unless the write is direct. It returns the number of bytes written. After an
+// errNoRing the outcome of the write is unknown, and the ring cannot be used any more.
 //
-// Unless the write is aside, this thread waits for it in the call that begins it, and
-// keeps its processor for so long, but for no longer than patience.
+// Unless aside is set, this thread waits in the call that submits the write, and keeps its
+// processor, but no longer than patience.
 func (r *ring) writeSync(fd int, b []byte, off int64, direct, aside bool) (int, error) {
-	var pin runtime.Pinner // the kernel knows the place, the garbage collector does not know that
+	var pin runtime.Pinner // the kernel has the address, which the garbage collector does not know
 	pin.Pin(&b[0])
 	defer pin.Unpin()
 	flags := uint8(ringAsync)
@@ -196,9 +194,8 @@ func (r *ring) writeSync(fd int, b []byte, off int64, direct, aside bool) (int, 
 	return int(result), nil
 }
 
-// submit hands the entry to the kernel, and may wait for the end of the write. The
-// scheduler does not hear of it: to have the processor taken away and given back costs
-// more than a quick write.
+// submit submits the entry to the kernel, and may wait for the end of the write. It does not
+// tell the scheduler: to hand the processor over and back costs more than a fast write.
 func (r *ring) submit(ring int, wait bool) error {
 	var least, flags, bound, size uintptr
 	if wait && r.waits {
@@ -220,7 +217,7 @@ func (r *ring) submit(ring int, wait bool) error {
 	}
 }
 
-// close gives the ring up. No write is under way.
+// close closes the ring. No write may be in progress.
 func (r *ring) close() error {
 	err := r.file.Close()
 	for _, shared := range [][]byte{r.queues, r.entries} {

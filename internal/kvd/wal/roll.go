@@ -9,13 +9,12 @@ import (
 	"sync"
 )
 
-// Roll seals the segment that is written and begins the next. The carry is all
-// that is alive of records other than entries, as of everything appended so
-// far: those of older segments are void from here on. It writes what is
-// gathered first.
+// Roll seals the current segment and starts the next one. The carry must have all records,
+// other than entries, that are still valid after everything appended so far: those in older
+// segments are void from now on. Roll writes pending records first.
 //
-// An error before the new segment has its name, as when there is no space for
-// it, fails nothing: the log goes on in the old one, and Roll may be tried again.
+// An error before the new segment has its name, for example because the disk is full, does not
+// fail the log: it continues in the old segment, and Roll may be called again.
 func (l *Log) Roll(carry []Record) error {
 	if err := l.Sync(); err != nil {
 		return err
@@ -41,7 +40,7 @@ func (l *Log) Roll(carry []Record) error {
 	if err != nil {
 		return fmt.Errorf("begin segment %d: %w", next.number, err)
 	}
-	// From here on the old segment tells that the new one must be there.
+	// From here on the old segment says that the new one must exist.
 	l.put(&Record{Kind: kindSeal})
 	if err := l.Sync(); err != nil {
 		return errors.Join(err, f.Close())
@@ -55,16 +54,16 @@ func (l *Log) Roll(carry []Record) error {
 	return nil
 }
 
-// begin makes a spare a segment with its carry. The file keeps the spare's name until
-// the end, so that a segment which has its name is complete.
+// begin makes a spare a segment that starts with a carry. The file keeps the spare's name until
+// the end, so that a segment with its name is complete.
 func (l *Log) begin(name string, h header, carry []Record) (*segment, File, error) {
 	f, err := l.disk.Open(name, true)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	s, err := l.lay(f, h, carry)
+	s, err := l.writeHead(f, h, carry)
 	if err != nil {
-		// Whatever it holds now, it is still a spare.
+		// Whatever it contains now, it is still a spare.
 		l.spares.put(name)
 		return nil, nil, errors.Join(fmt.Errorf("write %s: %w", name, withSpaceHint(err)), f.Close())
 	}
@@ -77,8 +76,8 @@ func (l *Log) begin(name string, h header, carry []Record) (*segment, File, erro
 	return s, f, nil
 }
 
-// lay writes and flushes a segment's header and first round.
-func (l *Log) lay(f File, h header, carry []Record) (*segment, error) {
+// writeHead writes and flushes the header and the first round of a segment.
+func (l *Log) writeHead(f File, h header, carry []Record) (*segment, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func (l *Log) lay(f File, h header, carry []Record) (*segment, error) {
 	}
 	h.log = l.id.Log
 	h.nonce = binary.LittleEndian.Uint64(nonce[:])
-	// Bytes beyond the size of a segment may not be durable.
+	// Only this many bytes of the segment are certainly durable.
 	h.size = max(min(size, l.opts.SegmentBytes), segmentHead+int64(roundHead)+padded(uint32(len(body)-roundHead)))
 	out := h.encode()
 	seed := headerChecksum(out)
@@ -118,9 +117,8 @@ func (l *Log) lay(f File, h header, carry []Record) (*segment, error) {
 	}, nil
 }
 
-// Prepare makes a spare if there is none, which writes a whole segment of zeros.
-// Any goroutine may call it, beside all other methods: after a Roll it saves the
-// next one that work. It must have returned before Close is called.
+// Prepare creates a spare if there is none, by writing a whole segment of zeros. It is safe for
+// concurrent use, and saves the next Roll that work. It must not be called after Close.
 func (l *Log) Prepare() error {
 	if l.spares.count() > 0 {
 		return nil
@@ -135,10 +133,10 @@ func (l *Log) Prepare() error {
 
 const sparePrefix = "spare-"
 
-// spares are files that segments are made of. Safe for concurrent use.
+// spares are files for new segments. Safe for concurrent use.
 type spares struct {
 	disk Disk
-	size int64 // of those that take creates
+	size int64 // of spares that take creates
 
 	mu    sync.Mutex
 	names []string
@@ -160,7 +158,7 @@ func (p *spares) count() int {
 	return len(p.names)
 }
 
-// name draws a name that no file has.
+// name returns an unused name.
 func (p *spares) name() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,15 +172,15 @@ func (p *spares) put(name string) {
 	p.names = append(p.names, name)
 }
 
-// place returns a name for one more spare, unless there are most already.
-func (p *spares) place(most int) (string, bool) {
+// reserve returns a name for another spare, unless there are enough.
+func (p *spares) reserve(most int) (string, bool) {
 	if p.count() >= most {
 		return "", false
 	}
 	return p.name(), true
 }
 
-// take returns a spare, which is made if there is none.
+// take returns a spare, and creates one if there is none.
 func (p *spares) take() (string, error) {
 	p.mu.Lock()
 	if n := len(p.names); n > 0 {
@@ -195,8 +193,8 @@ func (p *spares) take() (string, error) {
 	return p.create(p.size)
 }
 
-// create makes a file of zeros. They are written and flushed in pieces, so that
-// flushes of the log which happen meanwhile wait for one piece at most.
+// create creates a file of zeros. They are written and flushed in pieces, so that concurrent
+// flushes of the log wait for one piece at most.
 func (p *spares) create(size int64) (string, error) {
 	const piece = 1 << 20
 	name := p.name()

@@ -12,10 +12,10 @@ const (
 
 	segmentHead = 128 // bytes of a segment's header
 	roundHead   = 32  // bytes of a round's head
-	roundAlign  = 8   // rounds begin at multiples of it
+	roundAlign  = 8   // rounds start at multiples of this
 
-	// maxRound bounds the body of a round, so that a length that makes no sense
-	// is not believed. Callers cut rounds at about 1 MiB.
+	// maxRound limits the body of a round, so that an absurd length is not trusted. Callers cut
+	// rounds at about 1 MiB.
 	maxRound = 1 << 30
 
 	segmentMagic  = "weirwal\n"
@@ -37,7 +37,7 @@ func parseSegmentName(name string) (uint64, bool) {
 	return parseDigits(digits)
 }
 
-// parseDigits reads a number of exactly 20 digits.
+// parseDigits parses a number of exactly 20 digits.
 func parseDigits(s string) (uint64, bool) {
 	var n uint64
 	if len(s) != 20 {
@@ -56,14 +56,14 @@ func parseDigits(s string) (uint64, bool) {
 	return n, true
 }
 
-// header is the beginning of a segment.
+// header is the header of a segment.
 type header struct {
 	number    uint64
 	log       LogID
-	nonce     uint64 // makes the checksums of this life of the file unlike those of any other
-	size      int64  // bytes that the file has at least, since it has its name
-	prevEnd   int64  // where the previous segment's last round ends
-	prevChain uint32 // that round's body checksum
+	nonce     uint64 // distinguishes the checksums of this use of the file from those of earlier ones
+	size      int64  // least length of the file since it has its name
+	prevEnd   int64  // end of the previous segment's last round
+	prevChain uint32 // the body checksum of that round
 	lastIndex uint64 // of the last entry before this segment
 	lastTerm  uint64
 }
@@ -85,13 +85,13 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// headerChecksum covers the whole header but its own four bytes.
+// headerChecksum covers the whole header except its own four bytes.
 func headerChecksum(b []byte) uint32 {
 	return checksum(checksum(0, b[:12]), b[16:segmentHead])
 }
 
-// decodeHeader reads a segment's header. The second result seeds the checksums
-// of the segment's rounds.
+// decodeHeader decodes the header of a segment. The second result seeds the checksums of the
+// segment's rounds.
 func decodeHeader(file string, b []byte) (header, uint32, error) {
 	if len(b) < segmentHead || string(b[:8]) != segmentMagic {
 		return header{}, 0, corrupt(file, 0, "this is not a segment of a log")
@@ -117,21 +117,21 @@ func decodeHeader(file string, b []byte) (header, uint32, error) {
 	return h, sum, nil
 }
 
-// head is the beginning of a round.
+// head is the head of a round.
 type head struct {
 	bodySum uint32
 	length  uint32 // bytes of the body without padding
 	records uint32
 	number  uint64 // 1, 2, 3 … within the segment
-	offset  int64  // where it stands in the segment
+	offset  int64  // its offset in the segment
 }
 
-// padded is the length of a body with its padding.
+// padded returns the length of a body with its padding.
 func padded(length uint32) int64 {
 	return (int64(length) + roundAlign - 1) &^ (roundAlign - 1)
 }
 
-// end is where the next round begins.
+// end returns the offset of the next round.
 func (h *head) end() int64 { return h.offset + roundHead + padded(h.length) }
 
 func (h *head) encode(b []byte, seed uint32) {
@@ -144,8 +144,8 @@ func (h *head) encode(b []byte, seed uint32) {
 	le.PutUint32(b, checksum(seed, b[4:roundHead]))
 }
 
-// decodeHead reads the head of a round. It reports whether it is one; where it
-// belongs is for the caller to compare.
+// decodeHead decodes the head of a round and reports whether it is valid. The caller checks its
+// position.
 func decodeHead(b []byte, seed uint32) (head, bool) {
 	le := binary.LittleEndian
 	if len(b) < roundHead || le.Uint32(b) != checksum(seed, b[4:roundHead]) {
@@ -161,9 +161,8 @@ func decodeHead(b []byte, seed uint32) (head, bool) {
 	return h, h.length <= maxRound
 }
 
-// sealRound makes buf, which begins with room for a head, a round: it pads the
-// body and fills the head in. It returns the round and its body's checksum, the
-// chain for the next one.
+// sealRound makes buf, which starts with room for a head, a round: it pads the body and fills
+// in the head. It returns the round and the checksum of its body, which chains the next round.
 func sealRound(buf []byte, records uint32, number uint64, offset int64, seed, chain uint32) ([]byte, uint32) {
 	h := head{length: uint32(len(buf) - roundHead), records: records, number: number, offset: offset}
 	var zeros [roundAlign]byte

@@ -9,20 +9,20 @@ import (
 	"iter"
 )
 
-// segment is a file of the log, as a scan or the writer knows it.
+// segment is a file of the log, as known from a scan or by writing it.
 type segment struct {
 	header
 	file     string
-	seed     uint32 // of the checksums: that of the header
-	length   int64  // bytes of the file
-	end      int64  // where the last valid round ends
+	seed     uint32 // of the checksums: the header's checksum
+	length   int64  // size of the file in bytes
+	end      int64  // end of the last valid round
 	chain    uint32 // body checksum of the last valid round
 	rounds   uint64 // number of the last valid round
-	lastAt   int64  // where it begins
-	maxIndex uint64 // greatest index of an Entry or Reset, alive or not
+	lastAt   int64  // offset of that round
+	maxIndex uint64 // highest index of an Entry or Reset, valid or not
 }
 
-// readSegment reads a segment's header and prepares it for [segment.scan].
+// readSegment reads the header of a segment, for [segment.scan].
 func readSegment(disk Disk, file string) (*segment, File, error) {
 	f, err := disk.Open(file, false)
 	if err != nil {
@@ -66,24 +66,22 @@ func readFull(f io.ReaderAt, b []byte, offset int64) error {
 	return err
 }
 
-// damage is where a scan could not go on, and why.
+// damage says where a scan stopped, and why.
 type damage struct {
 	offset int64
 	what   string
-	read   error // the disk failed; nothing is known of the bytes
+	read   error // a read failed; the bytes are unknown
 }
 
-// round is one round that a scan found valid. Body and records are the
-// caller's.
+// round is a valid round. The caller owns body and records.
 type round struct {
 	head
 	records []Record
 }
 
-// scan yields the segment's rounds from the first on and moves s.end, s.chain
-// and s.rounds along. It stops where a round does not verify; what stopped it
-// is in d, which the end of the file leaves empty. A limit other than 0 is where
-// the caller knows the last round to end.
+// scan yields the rounds of the segment and updates s.end, s.chain and s.rounds. It stops at an
+// invalid round and sets d, which stays empty at the end of the file. A limit other than 0 is
+// the known end of the last round.
 func (s *segment) scan(f io.ReaderAt, limit int64, d *damage) iter.Seq[round] {
 	return func(yield func(round) bool) {
 		s.end, s.chain, s.rounds, s.lastAt, s.maxIndex = segmentHead, s.seed, 0, segmentHead, 0
@@ -124,7 +122,7 @@ func (s *segment) readRound(f io.ReaderAt, d *damage) (head, []byte, bool) {
 		return head{}, nil, false
 	}
 	if h.number != number {
-		*d = damage{offset: s.end, what: fmt.Sprintf("round %d stands where round %d belongs", h.number, number)}
+		*d = damage{offset: s.end, what: fmt.Sprintf("round %d is where round %d belongs", h.number, number)}
 		return head{}, nil, false
 	}
 	if h.end() > s.length {
@@ -143,7 +141,7 @@ func (s *segment) readRound(f io.ReaderAt, d *damage) (head, []byte, bool) {
 	return h, body, true
 }
 
-// decodeBody reads the records of a round. Their data point into body.
+// decodeBody decodes the records of a round. Their data aliases body.
 func decodeBody(body []byte, count uint32) ([]Record, error) {
 	records := make([]Record, 0, min(int(count), len(body)/4))
 	for len(body) > 0 {
@@ -159,15 +157,15 @@ func decodeBody(body []byte, count uint32) ([]Record, error) {
 	return records, nil
 }
 
-// later looks for the head of a round that was written after the one which
-// belongs at s.end, and returns where it is. One that verifies proves that what
-// is at s.end was flushed before, or was written to a wrong place.
+// later searches for the head of a round that was written after the one that belongs at s.end,
+// and returns its offset. If there is one, what is at s.end was flushed before, or was written
+// to a wrong place.
 func (s *segment) later(f io.ReaderAt) (head, int64, error) {
 	const step = 1 << 20
 	const numberAt = 16
 	var zeros [4 << 10]byte // most of a segment that is not full
 	buf := make([]byte, max(0, min(step+roundHead, s.length-s.end)))
-	most := s.rounds + uint64(s.length/roundHead) // no head has a greater number: that spares checksums
+	most := s.rounds + uint64(s.length/roundHead) // no head has a higher number: this saves checksums
 	for at := s.end + roundAlign; at+roundHead <= s.length; at += step {
 		b := buf[:min(int64(len(buf)), s.length-at)]
 		if err := readFull(f, b, at); err != nil {

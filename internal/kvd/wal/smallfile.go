@@ -7,16 +7,16 @@ import (
 	"io"
 )
 
-// A smallFile is kept as a line of JSON that a person can read. It is a pointer to a struct
-// with a format, first, and a checksum, last: the CRC-32C of the same line with checksum 0.
+// A smallFile is stored as a line of JSON. It is a pointer to a struct whose first field is the
+// format and whose last field is a checksum: the CRC-32C of the same line with checksum 0.
 type smallFile interface {
 	seal() (format, checksum *uint32)
 }
 
-// tempSuffix is that of a file that is being written.
+// tempSuffix is the suffix of a file that is being written.
 const tempSuffix = ".tmp"
 
-// encodeSmall returns the line of a file, whose format and checksum it sets.
+// encodeSmall sets the format and checksum of a file and returns its line.
 func encodeSmall(f smallFile) ([]byte, error) {
 	format, sum := f.seal()
 	*format, *sum = formatVersion, 0
@@ -29,7 +29,7 @@ func encodeSmall(f smallFile) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// decodeSmall reads the line of the file name into f.
+// decodeSmall decodes the line of the file name into f.
 func decodeSmall(name string, b []byte, f smallFile) error {
 	if err := json.Unmarshal(b, f); err != nil {
 		return corrupt(name, 0, "it cannot be read: %v", err)
@@ -56,7 +56,7 @@ func readSmall(disk Disk, name string, limit int64, f smallFile) error {
 	return decodeSmall(name, b, f)
 }
 
-// writeSmall replaces the file name, durably: it is the old or the new one after a crash.
+// writeSmall replaces the file name durably: after a crash it is the old or the new one.
 func writeSmall(disk Disk, name string, f smallFile) error {
 	b, err := encodeSmall(f)
 	if err != nil {
@@ -74,7 +74,7 @@ func writeSmall(disk Disk, name string, f smallFile) error {
 	return nil
 }
 
-// writeFile makes a durable file of b.
+// writeFile creates a durable file with contents b.
 func writeFile(disk Disk, name string, b []byte) error {
 	f, err := disk.Create(name)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"sync"
 )
 
-// A snapshot file is
+// The format of a snapshot file:
 //
 //	"weirsnap" | version u32 | crc u32 | index u64 | term u64 | cluster length u32 | meta length u32 | cluster | meta
 //	chunk: length u32 (1 to 1 MiB) | crc u32 | data
 //	end:   length u32 (all ones)   | crc u32 | bytes of all chunks' data u64
 //
-// Checksums continue one another from the head to the end, so that no chunk can
-// be left out, moved, or taken from another snapshot. Nothing follows the end.
+// Each checksum continues the previous one, from the head to the end, so that no chunk can be
+// left out, moved or taken from another snapshot. Nothing follows the end.
 const (
 	snapshotMagic  = "weirsnap"
 	snapshotPrefix = "snapshot-"
@@ -30,16 +30,16 @@ const (
 	chunkEnd     = 1<<32 - 1
 	maxMeta      = 1 << 20 // bytes of cluster or meta
 
-	// backlogBytes is how much is written before it is flushed: a flush of
-	// the log on the same disk waits for what other files have under way.
+	// backlogBytes is how much is written between flushes: a flush of the log on the same disk
+	// waits for the unwritten data of other files.
 	backlogBytes = 8 << 20
 )
 
-// SnapshotInfo names a snapshot.
+// SnapshotInfo describes a snapshot.
 type SnapshotInfo struct {
 	Index uint64 `json:"index"` // of the last entry in it
-	Term  uint64 `json:"term"`  // that entry's
-	Meta  []byte `json:"-"`     // the caller's, like the members at that entry; at most 1 MiB
+	Term  uint64 `json:"term"`  // of that entry
+	Meta  []byte `json:"-"`     // the caller's data, such as the members at that entry; at most 1 MiB
 	Bytes int64  `json:"bytes"` // size of the file
 }
 
@@ -62,21 +62,21 @@ func isSnapshot(name string) bool {
 	return ok
 }
 
-// Snapshots are the snapshot files beside a log. Safe for concurrent use.
+// Snapshots are the snapshot files of a log. Safe for concurrent use.
 type Snapshots struct {
 	disk    Disk
 	cluster string
 
 	mu    sync.Mutex
-	list  []SnapshotInfo // usable as far as is known, by index and term
-	other []string       // files that are not usable
+	list  []SnapshotInfo // usable as far as known, by index and term
+	other []string       // unusable files
 
 	receiving sync.Mutex // held while a received file is read, which may take long
-	part      *Receiver  // the one that is being received
+	part      *Receiver  // the snapshot being received
 }
 
-// openSnapshots lists the snapshots on a disk, without reading more than their
-// heads. The errors say which files are not usable; Prune removes those.
+// openSnapshots lists the snapshots on a disk, reading only their heads. The errors say which
+// files are unusable; Prune removes those.
 func openSnapshots(disk Disk, cluster string) (*Snapshots, []error, error) {
 	names, err := disk.List()
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Snapshots) List() []SnapshotInfo {
 	return slices.Clone(s.list)
 }
 
-// newest is the index up to which a snapshot reaches, 0 without one.
+// newest returns the index of the newest snapshot, 0 if there is none.
 func (s *Snapshots) newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Snapshots) newest() uint64 {
 	return s.list[len(s.list)-1].Index
 }
 
-// add notes a snapshot that is durable.
+// add adds a durable snapshot.
 func (s *Snapshots) add(info SnapshotInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,17 +144,17 @@ func (s *Snapshots) drop(info SnapshotInfo) {
 	s.list = slices.DeleteFunc(s.list, func(o SnapshotInfo) bool { return o.Index == info.Index && o.Term == info.Term })
 }
 
-// pass notes that a snapshot is not usable.
-func (s *Snapshots) pass(info SnapshotInfo) {
+// markUnusable removes an unusable snapshot from the list.
+func (s *Snapshots) markUnusable(info SnapshotInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(info)
 	s.other = append(s.other, snapshotName(info.Index, info.Term))
 }
 
-// Create writes a snapshot of the state after entry info.Index: writeTo writes
-// it. When Create returns nil, it is durable and counts; before, it does not
-// exist. info.Bytes is filled in.
+// Create creates a snapshot of the state after entry info.Index, which writeTo writes. When
+// Create returns nil, the snapshot is durable; before, it does not exist. Create sets
+// info.Bytes.
 func (s *Snapshots) Create(info SnapshotInfo, writeTo func(io.Writer) error) (SnapshotInfo, error) {
 	if info.Index == 0 || len(info.Meta) > maxMeta {
 		return info, fmt.Errorf("create snapshot %d: it needs an index and at most %d bytes of meta", info.Index, maxMeta)
@@ -178,7 +178,7 @@ func (s *Snapshots) Create(info SnapshotInfo, writeTo func(io.Writer) error) (Sn
 	return info, nil
 }
 
-// commit gives a whole and flushed file its name.
+// commit gives a complete and flushed file its name.
 func (s *Snapshots) commit(from string, info SnapshotInfo) error {
 	name := snapshotName(info.Index, info.Term)
 	if err := s.disk.Rename(from, name); err != nil {
@@ -203,8 +203,8 @@ func (s *Snapshots) write(f File, info SnapshotInfo, writeTo func(io.Writer) err
 	return w.finish()
 }
 
-// Prune removes all but the newest keep snapshots, at least one, and those that
-// are not usable and older than these.
+// Prune removes all but the newest keep snapshots (at least one), and unusable snapshots older
+// than these.
 func (s *Snapshots) Prune(keep int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,14 +247,14 @@ func encodeSnapshotHead(cluster string, info SnapshotInfo) []byte {
 	return b
 }
 
-// chunkWriter cuts what is written into chunks.
+// chunkWriter divides what is written into chunks.
 type chunkWriter struct {
 	f       File
 	at      int64
-	flushed int64 // what is before is durable
+	flushed int64 // bytes up to here are durable
 	sum     uint32
 	total   uint64
-	buf     []byte // a chunk being filled, with room for its head
+	buf     []byte // the current chunk, with room for its head
 }
 
 func (w *chunkWriter) Write(p []byte) (int, error) {

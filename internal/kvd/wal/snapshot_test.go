@@ -295,8 +295,8 @@ func TestReceiveAnotherOneMeanwhile(t *testing.T) {
 	close(disk.gate)
 	must(t, <-writing)
 	must(t, <-instead)
-	if _, err := first.Finish(); err == nil || !strings.Contains(err.Error(), "given up") {
-		t.Errorf("the end of the one that was given up: %v", err)
+	if _, err := first.Finish(); err == nil || !strings.Contains(err.Error(), "another one took its place") {
+		t.Errorf("finish of the abandoned one: %v", err)
 	}
 	must(t, l.Close())
 }

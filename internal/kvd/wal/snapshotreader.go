@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// SnapshotReader reads a snapshot: Read gives the state, every byte verified
-// before it is given; File gives the file as it is, to be sent to a peer.
+// SnapshotReader reads a snapshot: Read returns the state, which is verified before; File
+// returns the raw file, to be sent to another replica.
 type SnapshotReader struct {
 	info  SnapshotInfo
 	file  string
@@ -17,19 +17,17 @@ type SnapshotReader struct {
 	at    int64
 	sum   uint32
 	total uint64
-	chunk []byte // not yet given
+	chunk []byte // not yet read
 	buf   []byte
-	err   error // what every further Read returns
+	err   error // of every further Read
 }
 
-// Open opens a snapshot of the list. The reader stays good when the snapshot is
-// pruned meanwhile.
+// Open opens a snapshot of the list. The reader stays valid when the snapshot is pruned.
 func (s *Snapshots) Open(info SnapshotInfo) (*SnapshotReader, error) {
 	return openSnapshot(s.disk, snapshotName(info.Index, info.Term), s.cluster, info)
 }
 
-// openSnapshot opens a file that should be the snapshot info of cluster; an
-// empty cluster stands for any.
+// openSnapshot opens the file of the snapshot info of cluster; an empty cluster matches any.
 func openSnapshot(disk Disk, file, cluster string, info SnapshotInfo) (*SnapshotReader, error) {
 	f, err := disk.Open(file, false)
 	if err != nil {
@@ -84,17 +82,17 @@ func (r *SnapshotReader) begin(cluster string, want SnapshotInfo) error {
 	return nil
 }
 
-// Info returns the snapshot's name, its meta and its size.
+// Info returns index, term, meta and size of the snapshot.
 func (r *SnapshotReader) Info() SnapshotInfo { return r.info }
 
-// File gives the bytes of the file as they are, which is what [Receiver.Write]
-// takes. It may be read beside Read, until Close.
+// File returns the raw file, for [Receiver.Write]. It may be read concurrently with Read, until
+// Close.
 func (r *SnapshotReader) File() *io.SectionReader { return io.NewSectionReader(r.f, 0, r.size) }
 
 // Close closes the file.
 func (r *SnapshotReader) Close() error { return r.f.Close() }
 
-// Read reads the state. io.EOF says that it was whole and verified.
+// Read reads the state. At io.EOF it was complete and valid.
 func (r *SnapshotReader) Read(p []byte) (int, error) {
 	for len(r.chunk) == 0 && r.err == nil {
 		r.chunk, r.err = r.next()
@@ -107,7 +105,7 @@ func (r *SnapshotReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads one chunk. At the end it returns io.EOF.
+// next reads a chunk. It returns io.EOF at the end.
 func (r *SnapshotReader) next() ([]byte, error) {
 	le := binary.LittleEndian
 	var h [chunkHead]byte
@@ -155,7 +153,7 @@ func (r *SnapshotReader) read(b []byte, at int64) error {
 	return nil
 }
 
-// Verify reads a snapshot to its end. Damage is a *CorruptError.
+// Verify reads a snapshot to its end. If it is damaged, the error is a *CorruptError.
 func (s *Snapshots) Verify(info SnapshotInfo) error {
 	r, err := s.Open(info)
 	if err != nil {
@@ -164,7 +162,7 @@ func (s *Snapshots) Verify(info SnapshotInfo) error {
 	return errors.Join(r.drain(), r.Close())
 }
 
-// drain reads all that is left.
+// drain reads the rest.
 func (r *SnapshotReader) drain() error {
 	for {
 		switch _, err := r.next(); {

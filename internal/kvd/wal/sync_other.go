@@ -8,21 +8,21 @@ import (
 	"syscall"
 )
 
-// syncData is a whole flush: on macOS os.File.Sync is F_FULLFSYNC, which waits for
-// the disk's own cache, as fsync there does not.
+// syncData flushes a file. On macOS os.File.Sync is F_FULLFSYNC, which, unlike fsync there,
+// waits for the disk's own cache.
 func syncData(f *os.File) error { return f.Sync() }
 
-// writeDurably has WriteSync do with a write and a flush.
+// writeDurably is not supported: WriteSync writes and flushes instead.
 func writeDurably(*os.File, []byte, int64) (int, error) { return 0, syscall.ENOSYS }
 
-// A ring is Linux's alone.
+// ring is supported on Linux only.
 type ring struct{}
 
 func newRing() (*ring, error)                                       { return nil, errNoRing }
 func (*ring) writeSync(int, []byte, int64, bool, bool) (int, error) { return 0, errNoRing }
 func (*ring) close() error                                          { return nil }
 
-// Neither are direct writes.
+// direct is supported on Linux only.
 type direct struct {
 	file *os.File
 	buf  []byte

@@ -2,25 +2,24 @@ package wal
 
 import "fmt"
 
-// track follows which entries the log has and of which term they are. It is the
-// oracle of what may be appended: the log has no holes, and terms never
-// decrease along it.
+// track knows which entries the log has and their terms. It decides what may be appended: the
+// log has no gaps, and terms never decrease.
 type track struct {
-	first uint64 // entries below it are unknown: a snapshot covers them
+	first uint64 // earlier entries are unknown: a snapshot has them
 	last  uint64 // first-1 if there is none
-	runs  []run  // in order of index; the first one begins at first-1 or first
+	runs  []run  // by index; the first one begins at first-1 or first
 }
 
-// run says that entries from index on are of term, up to the next run.
+// run says that the entries from index up to the next run have this term.
 type run struct{ index, term uint64 }
 
-// newTrack is the track of a log whose last entry, before any that is known, is
-// index of term: the end of a snapshot, or 0, 0.
+// newTrack returns the track of a log without entries that follows the entry index of term: the
+// end of a snapshot, or
 func newTrack(index, term uint64) track {
 	return track{first: index + 1, last: index, runs: []run{{index, term}}}
 }
 
-// term returns the term of entry index; it is known from first-1 up to last.
+// term returns the term of entry index, which is known from first-1 up to last.
 func (t *track) term(index uint64) (uint64, bool) {
 	if index > t.last {
 		return 0, false
@@ -33,7 +32,7 @@ func (t *track) term(index uint64) (uint64, bool) {
 	return 0, false
 }
 
-// check reports why an entry cannot follow, if it cannot.
+// check returns an error if an entry cannot follow.
 func (t *track) check(index, term uint64) error {
 	if index == 0 {
 		return fmt.Errorf("entries count from 1")
@@ -47,7 +46,7 @@ func (t *track) check(index, term uint64) error {
 	return nil
 }
 
-// add notes an entry which check allows; those from index on are gone.
+// add adds an entry that check permits; existing ones from index on are dropped.
 func (t *track) add(index, term uint64) {
 	for len(t.runs) > 0 && t.runs[len(t.runs)-1].index >= index {
 		t.runs = t.runs[:len(t.runs)-1]
@@ -59,7 +58,7 @@ func (t *track) add(index, term uint64) {
 	t.last = index
 }
 
-// forget drops what is known of entries below index, except for index-1.
+// forget drops the entries below index, except for index-1.
 func (t *track) forget(index uint64) {
 	if index <= t.first || index > t.last+1 {
 		return
@@ -73,8 +72,10 @@ func (t *track) forget(index uint64) {
 	t.first = index
 }
 
-// reaches reports whether the log goes on from a snapshot at index without a
-// hole. A log that ends before does: the snapshot replaces it.
+// reaches reports whether the log continues from a snapshot at index without a gap. It does if
+// it ends before: then the snapshot replaces it.
 func (t *track) reaches(index uint64) bool {
 	return t.last <= index || t.first <= index+1
 }
+
+// , 0.

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Finding is what [Verify] says of one file.
+// Finding is the result of [Verify] for one file.
 type Finding struct {
 	File    string            `json:"file"`              // its name
 	Kind    string            `json:"kind"`              // identity, segment, snapshot, part, spare, other
 	Bytes   int64             `json:"bytes,omitempty"`   // its length
 	Problem string            `json:"problem,omitempty"` // what is wrong, empty if nothing is
-	Offset  int64             `json:"offset,omitempty"`  // in bytes, where the problem shows
+	Offset  int64             `json:"offset,omitempty"`  // in bytes, where the problem was found
 	Rounds  uint64            `json:"rounds,omitempty"`  // groups of records that were flushed together
 	Records map[string]uint64 `json:"records,omitempty"` // by kind
-	First   uint64            `json:"first,omitempty"`   // of a segment's entries: the least index, replaced ones included
-	Last    uint64            `json:"last,omitempty"`    // the greatest; of a snapshot: the index it ends at
-	Term    uint64            `json:"term,omitempty"`    // greatest term of the entries; of a snapshot: that of Last
-	Torn    *Torn             `json:"torn,omitempty"`    // a write that a crash cut short: no problem
+	First   uint64            `json:"first,omitempty"`   // of a segment's entries: the lowest index, replaced ones included
+	Last    uint64            `json:"last,omitempty"`    // the highest; of a snapshot: its index
+	Term    uint64            `json:"term,omitempty"`    // highest term of the entries; of a snapshot: that of Last
+	Torn    *Torn             `json:"torn,omitempty"`    // a write that a crash cut short, which is no problem
 }
 
-// Summary is what [Verify] says of the whole directory.
+// Summary is the result of [Verify] for the directory.
 type Summary struct {
 	Identity  Identity          `json:"identity"`  // of the cluster and the replica
 	Segments  int               `json:"segments"`  // number of segments of the log
@@ -30,21 +30,21 @@ type Summary struct {
 	Rounds    uint64            `json:"rounds"`    // groups of records that were flushed together
 	Records   map[string]uint64 `json:"records"`   // number of records, by kind
 	Snapshot  SnapshotInfo      `json:"snapshot"`  // the newest usable one
-	First     uint64            `json:"first"`     // first entry that the log can tell, replaced by a snapshot or not
+	First     uint64            `json:"first"`     // first entry in the log, whether or not a snapshot has it
 	Last      uint64            `json:"last"`      // last entry
 	LastTerm  uint64            `json:"last_term"` // its term
 	Clean     bool              `json:"clean"`     // the log was closed
 	Problems  int               `json:"problems"`  // number of files with a problem
 }
 
-// Verify reads all files of a log that is not in use, reports on each, and changes
-// nothing. It goes on after problems, which are counted in the summary; its error
-// says that it could not look, as with a *LockedError when a replica runs.
+// Verify reads all files of a log that is not in use, reports on each, and changes nothing. It
+// continues after problems and counts them in the summary. An error means that it could not
+// read the log, for example a *LockedError if a replica is running.
 func Verify(dir string, report func(Finding)) (Summary, error) {
 	return VerifyDisk(dirDisk{dir}, report)
 }
 
-// VerifyDisk is Verify of any disk.
+// VerifyDisk is Verify for any disk.
 func VerifyDisk(disk Disk, report func(Finding)) (Summary, error) {
 	lock, err := disk.Lock(true)
 	if err != nil {
@@ -61,8 +61,8 @@ type verifier struct {
 	disk   Disk
 	report func(Finding)
 	sum    Summary
-	log    *logReader // follows the segments, anew after a problem
-	broken bool       // a segment has a problem: what the log holds is not known
+	log    *logReader // starts again after a problem
+	broken bool       // a segment has a problem: the contents of the log are unknown
 }
 
 func (v *verifier) run() error {
@@ -91,7 +91,7 @@ func (v *verifier) run() error {
 	return nil
 }
 
-// tell reports and counts.
+// tell counts a finding and reports it.
 func (v *verifier) tell(f Finding) {
 	if f.Problem != "" {
 		v.sum.Problems++
@@ -99,8 +99,8 @@ func (v *verifier) tell(f Finding) {
 	v.report(f)
 }
 
-// blame puts an error into a finding.
-func blame(f *Finding, err error) {
+// setProblem adds an error to a finding.
+func setProblem(f *Finding, err error) {
 	var bad *CorruptError
 	switch {
 	case err == nil:
@@ -122,7 +122,7 @@ func (v *verifier) identity(exists bool) {
 		return
 	}
 	id, err := readIdentity(v.disk)
-	blame(&f, err)
+	setProblem(&f, err)
 	v.sum.Identity = id
 	v.tell(f)
 }
@@ -130,7 +130,7 @@ func (v *verifier) identity(exists bool) {
 func (v *verifier) segment(name string, number uint64, last bool) {
 	f := Finding{File: name, Kind: "segment", Records: map[string]uint64{}}
 	err := v.readSegment(&f, number, last)
-	blame(&f, err)
+	setProblem(&f, err)
 	if f.Problem != "" {
 		v.broken, v.log = true, &logReader{}
 	}
@@ -150,7 +150,7 @@ func (v *verifier) readSegment(f *Finding, number uint64, last bool) error {
 	f.Bytes = s.length
 	id := v.sum.Identity.Log
 	if id == (LogID{}) {
-		id = s.log // the identity cannot be read: at least all segments are alike
+		id = s.log // the identity is unreadable: all segments must at least have the same
 		v.sum.Identity.Log = id
 	}
 	err = v.log.read(s, file, number, id, last)
@@ -160,7 +160,7 @@ func (v *verifier) readSegment(f *Finding, number uint64, last bool) error {
 	return errors.Join(err, v.count(f, s, file), file.Close())
 }
 
-// count goes over a segment's rounds once more.
+// count reads the rounds of a segment again and counts their records.
 func (v *verifier) count(f *Finding, s *segment, file io.ReaderAt) error {
 	var d damage
 	for round := range s.scan(file, 0, &d) {
@@ -180,7 +180,7 @@ func (v *verifier) count(f *Finding, s *segment, file io.ReaderAt) error {
 	return d.read
 }
 
-// other verifies a snapshot, and names what is not ours.
+// other verifies a snapshot, or reports an unknown file.
 func (v *verifier) other(name string) {
 	index, term, ok := parseSnapshotName(name)
 	if !ok {
@@ -191,11 +191,11 @@ func (v *verifier) other(name string) {
 	}
 	f := Finding{File: name, Kind: "snapshot", Last: index, Term: term}
 	info, err := v.snapshot(name, SnapshotInfo{Index: index, Term: term})
-	blame(&f, err)
+	setProblem(&f, err)
 	f.Bytes = info.Bytes
 	if f.Problem == "" {
 		v.sum.Snapshots++
-		v.sum.Snapshot = info // names sort by index
+		v.sum.Snapshot = info // names are sorted by index
 	}
 	v.tell(f)
 }
@@ -208,7 +208,7 @@ func (v *verifier) snapshot(name string, want SnapshotInfo) (SnapshotInfo, error
 	return r.info, errors.Join(r.drain(), r.Close())
 }
 
-// conclude checks that log and snapshots make a whole.
+// conclude checks that log and snapshots fit together.
 func (v *verifier) conclude(files listing) {
 	if v.broken || len(files.segments) == 0 {
 		return
@@ -223,7 +223,7 @@ func (v *verifier) conclude(files listing) {
 	}
 }
 
-// rest names the files that hold nothing yet, or nothing any more.
+// rest reports files without contents.
 func (v *verifier) rest(files listing) {
 	for _, name := range append(append(files.spares, files.parts...), files.temps...) {
 		f := Finding{File: name, Kind: "other"}
@@ -235,7 +235,7 @@ func (v *verifier) rest(files listing) {
 		}
 		var err error
 		f.Bytes, err = size(v.disk, name)
-		blame(&f, err)
+		setProblem(&f, err)
 		v.tell(f)
 	}
 }

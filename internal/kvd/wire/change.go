@@ -2,23 +2,23 @@ package wire
 
 import "fmt"
 
-// ChangeKind says what became of a key.
+// ChangeKind is a kind of change.
 type ChangeKind uint8
 
 // Kinds of changes.
 const (
 	ChangePut    ChangeKind = iota + 1 // the key has a new value
 	ChangeDelete                       // it was deleted
-	ChangeExpire                       // its time to live, or its lease, ended
+	ChangeExpire                       // its time to live or its lease has ended
 )
 
-// Change is one change of one key, as watches tell it.
+// Change is a change of a key, for watches.
 type Change struct {
 	Kind     ChangeKind
 	Key      string
 	Value    []byte // of ChangePut
 	Revision uint64 // of the operation
-	Lease    uint64 // that the key is attached to, of ChangePut
+	Lease    uint64 // the lease of the key, of ChangePut
 }
 
 // AppendChanges appends the binary form of a list of changes to b.
@@ -36,8 +36,7 @@ func AppendChanges(b []byte, changes []Change) []byte {
 	return b
 }
 
-// ParseChanges reads what AppendChanges wrote, the whole of b. Values share b's
-// memory.
+// ParseChanges decodes the output of AppendChanges, the whole of b. Values share b's memory.
 func ParseChanges(b []byte) ([]Change, error) {
 	r := reader{b: b}
 	var out []Change

@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// Fields of a Command, as bits of what precedes them on the wire, in the order
-// in which they follow.
+// Fields of a Command, as bits of the bitmap that precedes them, in the order of encoding.
 const (
 	hasKey = 1 << iota
 	hasValue
@@ -131,7 +130,7 @@ func appendPairs(b []byte, pairs []Pair) []byte {
 	return b
 }
 
-// Size returns how many bytes Append appends.
+// Size returns the number of bytes that Append appends.
 func (c *Command) Size() int {
 	f := c.fields()
 	n := 1 + sizeUint(f)
@@ -182,18 +181,17 @@ func sizePairs(pairs []Pair) int {
 	return n
 }
 
-// ParseCommand returns the command whose form is the whole of b. Its strings
-// are copies; Value, Expect and the pairs' values share b's memory.
-// The command has a meaning only if Validate says so.
+// ParseCommand decodes a command, the whole of b. Its strings are copies; Value, Expect and the
+// pairs' values share b's memory. Validate checks whether it is valid.
 func ParseCommand(b []byte) (Command, error) {
 	var c Command
 	err := c.decode(reader{b: b})
 	return c, err
 }
 
-// Borrow sets c to the command whose form is the whole of b, as ParseCommand
-// does, but allocates nothing for keys: they too share b's memory. So nothing
-// of c may outlive b or b's next change, not even a key: copy what is kept.
+// Borrow decodes a command like ParseCommand, but allocates nothing for keys: they share b's
+// memory, too. So no part of c, not even a key, may be used after b has changed: copy what is
+// kept.
 func (c *Command) Borrow(b []byte) error {
 	return c.decode(reader{b: b, alias: true})
 }
@@ -276,7 +274,7 @@ func (c *Command) readCommands(r *reader, depth int) {
 		return
 	}
 	n := r.count(MaxItems, 2)
-	// Memory follows what was read, not what was announced.
+	// Memory is allocated for what was read, not for the announced length.
 	c.Commands = make([]Command, 0, min(n, 16))
 	for range n {
 		var inner Command
@@ -305,7 +303,7 @@ var verbNames = [verbs + 1]string{
 
 const verbs = LeaseTTL
 
-// String returns the verb's name.
+// String returns the name of the verb.
 func (v Verb) String() string {
 	if v == 0 || v > verbs {
 		return "Verb(" + strconv.Itoa(int(v)) + ")"

@@ -1,12 +1,11 @@
-// Package wire is what replicas, gateways and clients of the replicated
-// key-value store say to each other: the commands that change or read the
-// store ([Command]), their answers ([Result]), and the messages that carry both
-// ([Message]), with a compact binary form of each.
+// Package wire defines what replicas, gateways and clients of the replicated key-value store
+// send each other: commands ([Command]), their results ([Result]), and the messages with both
+// ([Message]), with a compact binary encoding of each.
 //
-// It holds shapes and codecs only. Who may send what, and when, is the business
-// of internal/kvd/consensus (replicas) and internal/kvd/consensus/session (clients).
+// It has types and codecs only. For the protocol see internal/kvd/consensus (replicas) and
+// internal/kvd/consensus/session (clients).
 //
-// All integers are unsigned varints unless noted, byte strings are preceded by
-// their length. Decoders take untrusted input: they never panic, never
-// allocate more than the input's length warrants, and refuse trailing bytes.
+// All integers are unsigned varints unless noted; byte strings follow their length. Decoders
+// accept untrusted input: they never panic, never allocate more than the length of the input
+// justifies, and refuse trailing bytes.
 package wire

@@ -1,12 +1,10 @@
 package wire
 
-// Footprint adds what c touches to f: Keys, Spans, Write and Timed gather,
-// Blind and Fixed are those of the last command that was added. f's keys share
-// c's memory. c must be valid.
+// Footprint adds what c touches to f: Keys, Spans, Write and Timed accumulate, Blind and Fixed
+// are those of the last command. f's keys share c's memory. c must be valid.
 //
-// A lease is not a key. Revoking one touches all keys, because which are
-// attached is not in the command; what else is done with leases touches none,
-// and is not Fixed.
+// A lease is not a key. Revoking one touches all keys, because the command does not say which
+// are attached. Other commands for leases touch no key, and are not Fixed.
 func (c *Command) Footprint(f *Footprint) {
 	f.Write = f.Write || c.Verb.IsWrite()
 	c.addKeys(f)
@@ -39,7 +37,7 @@ func (c *Command) addKeys(f *Footprint) {
 	}
 }
 
-// timed reports that c may leave a key behind that goes by itself.
+// timed reports whether c may create a key that expires.
 func (c *Command) timed() bool {
 	switch c.Verb {
 	case Set:
@@ -56,8 +54,8 @@ func (c *Command) timed() bool {
 	return false
 }
 
-// blind reports that nobody waits for c's answer. silent is whether c, or the
-// transaction that it is in, asks for none.
+// blind reports whether nobody waits for the answer of c. silent says whether c, or its
+// transaction, asks for none.
 func (c *Command) blind(silent bool) bool {
 	switch c.Verb {
 	case Set:
@@ -79,8 +77,8 @@ func (c *Command) blind(silent bool) bool {
 	return false
 }
 
-// fixed reports that c's answer depends on the keys that it touches and on
-// nothing else: not on its own revision, nor on leases, nor on the moment.
+// fixed reports whether the answer of c depends only on the keys that it touches, and not on
+// its own revision, leases or the time.
 func (c *Command) fixed() bool {
 	switch c.Verb {
 	case Set:
@@ -91,7 +89,7 @@ func (c *Command) fixed() bool {
 		return true
 	case Transaction:
 		for i := range c.Commands {
-			// Whether a moment has passed decides what the commands after it find.
+			// The commands after it depend on whether that time has passed.
 			if m := &c.Commands[i]; !m.fixed() || m.Options&Absolute != 0 && len(c.Commands) > 1 {
 				return false
 			}
@@ -101,9 +99,8 @@ func (c *Command) fixed() bool {
 	return false
 }
 
-// Overlaps reports whether some key is in both f and g. Two footprints conflict
-// if they overlap and one of them writes. It compares each with each: it is for
-// short footprints.
+// Overlaps reports whether some key is in both f and g. Two footprints conflict if they overlap
+// and one of them writes. It compares all pairs: it is meant for short footprints.
 func (f *Footprint) Overlaps(g *Footprint) bool {
 	for _, key := range f.Keys {
 		if g.Holds(key) {

@@ -9,7 +9,7 @@ import (
 type Member struct {
 	ID      uint64
 	Addr    string // where replicas and clients reach it
-	Learner bool   // receives the log, does not vote
+	Learner bool   // it receives the log and does not vote
 	Client  string // where Redis clients reach it, may be empty
 }
 
@@ -19,10 +19,10 @@ type MemberVerb uint8
 // Verbs of a MemberChange.
 const (
 	AddLearner MemberVerb = iota + 1 // Member receives the log and does not vote
-	Promote                          // the learner Member.ID votes
+	Promote                          // the learner Member.ID becomes a voter
 	Remove                           // Member.ID leaves
-	Replace                          // the learner Member.ID votes and Old leaves, in one step
-	Transfer                         // Member.ID shall lead: no change of the members
+	Replace                          // the learner Member.ID becomes a voter and Old leaves, in one step
+	Transfer                         // Member.ID takes over leadership: no change of members
 )
 
 // MemberChange is a request to change the members.
@@ -30,15 +30,14 @@ type MemberChange struct {
 	Kind   MemberVerb
 	Member Member
 	Old    uint64
-	// Force lets a member leave (Remove, Replace) though the leader cannot reach a
-	// majority of the voters that stay: the cluster then serves nobody until enough
-	// of them are back.
+	// Force lets a member leave (Remove, Replace) although the leader cannot reach a majority
+	// of the remaining voters: then the cluster serves nobody until enough of them are back.
 	Force bool
 }
 
-const forced = 0x80 // in the byte of the verb
+const forced = 0x80 // bit in the byte of the verb
 
-// maxReplica is the largest id of a replica: above are clients.
+// maxReplica is the largest id of a replica. Larger ids are clients.
 const maxReplica = 1<<32 - 1
 
 // Append encodes the change for a Configure message.

@@ -1,10 +1,10 @@
 package wire
 
-// Kind says what a Message is.
+// Kind is the kind of a Message.
 type Kind uint8
 
-// Kinds of messages. "Client" is a session's owner: a program with the Go
-// client, or the gateway of a replica that speaks for plain Redis clients.
+// Kinds of messages. "Client" is the owner of a session: a program with the Go client, or a
+// replica's gateway for Redis clients.
 const (
 	// Client to replica.
 
@@ -34,15 +34,15 @@ const (
 	Pool        // the witness pool: Records; View
 	Lease       // leader's clock at sending, Time, or its echo by a follower (FlagYes)
 
-	// Client to leader: Data is a change of the members (see consensus.Change);
-	// answered by ReadDone when it is in force, by Request.
+	// Client to leader: Data is a change of members (see consensus.Change). The answer, when it
+	// is in force, is ReadDone with the same Request.
 	Configure
 
-	// Watches of any replica, by Request.
+	// Watches at any replica, by Request.
 
 	Watch      // client: tell of changes of keys in the Range command Data, from Revision on (0: from now on)
-	WatchEvent // replica: Data are Changes, all there are up to Revision (none when a watch begins); or Code CodeMissed, and those up to Revision were not told
-	Unwatch    // client: tell no more
+	WatchEvent // replica: Data are all Changes up to Revision (none at the start of a watch); or Code CodeMissed, and the changes up to Revision were omitted
+	Unwatch    // client: end the watch
 
 	Inspect // client to any replica: its state for people, as JSON in the Data of ReadDone, by Request
 )
@@ -52,39 +52,38 @@ const (
 	FlagYes     = 1 << iota // vote granted, speculation holds, echo
 	FlagApplied             // the operation is applied already
 	FlagNearest             // Weak: acknowledge when this replica's disk has it
-	FlagFast                // Strong: the client sent Records, a Spec answer is of use
-	FlagForward             // Weak, Strong: a replica passes on what it has acknowledged, or voted for; no answer is wanted
-	FlagEnd                 // Strong: no command; the session ends with this number, and is forgotten
+	FlagFast                // Strong: the client sent Records, and can use a Spec answer
+	FlagForward             // Weak, Strong: a replica forwards what it has acknowledged, or voted for; no answer is wanted
+	FlagEnd                 // Strong: no command; the session ends with this number and is removed
 )
 
 // Codes of Refused.
 const (
 	CodeExpired  = iota + 1 // the session is unknown: it expired; nothing of this operation happened or will happen
 	CodeInvalid             // the command cannot be executed; Data says why
-	CodeBusy                // too much waits; nothing happened
+	CodeBusy                // too many requests wait; nothing happened
 	CodeNoQuorum            // no leader reachable; the operation may still happen
-	CodeForgot              // replica to replica: the receiver's disk has lost what it acknowledged; it must stop. Data says so
+	CodeForgot              // replica to replica: the receiver's disk has lost what it acknowledged; it must stop. Data says why
 	CodeRemoved             // replica to replica: the receiver was removed from the cluster and must stop
-	CodeMissed              // WatchEvent: changes are not known any more; what is watched must be read again
+	CodeMissed              // WatchEvent: the changes are no longer known; the client must read the keys again
 	CodeUnkept              // the write is committed; its answer is not kept
-	CodeDiverged            // replica to replica: the receiver's state is not that of a majority; it must stop. Data says so
-	CodeDoubt               // replicas hold different states, and no majority says which is right; nothing happened
-	CodeCutOff              // of a Watch: the replica has long heard of no leader, and ends it. Data says so
+	CodeDiverged            // replica to replica: the receiver's state differs from that of a majority; it must stop. Data says why
+	CodeDoubt               // states differ, and no majority tells which is right; nothing happened
+	CodeCutOff              // of a Watch: the replica has not heard of a leader for long, and ends it. Data says so
 )
 
-// Message is one message of the store. One flat shape serves all kinds: a
-// kind's comment names the fields that it uses, all others are zero and cost
-// nothing on the wire.
+// Message is a message of the store. One flat struct serves all kinds: the comment of a kind
+// names the fields that it uses. All others are zero and take no space in the encoding.
 type Message struct {
 	Kind     Kind
 	Flags    uint8
 	Code     uint8
 	View     uint64  // term of the leader that the sender follows
-	Session  uint64  // who
+	Session  uint64  // its session
 	Seq      uint64  // its operation's number; writes of a session count 1, 2, 3 …
 	Ack      uint64  // the client has the answers of all writes <= Ack
 	Prior    uint64  // Strong, Record: number of the session's strong write before this one, 0 if all before are answered
-	Stable   uint64  // all the session's writes <= Stable are committed
+	Stable   uint64  // all writes of the session <= Stable are committed
 	Index    uint64  // position in the log
 	Revision uint64  // position of an operation among all operations
 	Request  uint64  // number of a read or registration, chosen by the client
@@ -92,13 +91,13 @@ type Message struct {
 	Count    uint64  // number of voters, or of sessions
 	Time     int64   // nanoseconds of the sender's clock
 	Data     []byte  // command, query, result, reason or raft message
-	Bundle   []Write // writes of the session that come before this one and may be missing where it goes, in order
+	Bundle   []Write // earlier writes of the session that the receiver may not have, in order
 	Records  []Message
 }
 
-// Write is a write inside a bundle.
+// Write is a write in a bundle.
 type Write struct {
 	Seq     uint64 // less than 1 << 63
-	Strong  bool   // its answer is wanted, and must be the same for ever
+	Strong  bool   // its answer is wanted, and must always be the same
 	Command []byte
 }

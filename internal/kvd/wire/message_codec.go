@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Fields of a Message, as bits of what precedes them on the wire. They follow
-// in this order; those that most messages have fit the bitmap's first byte.
+// Fields of a Message, as bits of the bitmap that precedes them, in the order of encoding. The
+// most frequent ones fit the bitmap's first byte.
 const (
 	hasView = 1 << iota
 	hasSession
@@ -62,8 +62,8 @@ func (m *Message) fields() uint64 {
 	return f
 }
 
-// Append appends the binary form of m to b. The form says where it ends, but a
-// stream of messages is framed by its transport.
+// Append appends the binary form of m to b. It does not include its length: the transport
+// frames messages.
 func (m *Message) Append(b []byte) []byte {
 	f := m.fields()
 	b = append(b, byte(m.Kind))
@@ -129,7 +129,7 @@ func (m *Message) appendRare(b []byte, f uint64) []byte {
 	return b
 }
 
-// Size returns how many bytes Append appends.
+// Size returns the number of bytes that Append appends.
 func (m *Message) Size() int {
 	f := m.fields()
 	n := 1 + sizeUint(f)
@@ -165,9 +165,9 @@ func (m *Message) Size() int {
 	return n
 }
 
-// Decode sets m to the message whose form is the whole of b. Data and the
-// bundles' commands share b's memory: anyone who keeps them keeps b or copies
-// them. Bundle and Records are new slices. After an error m is of no use.
+// Decode decodes a message, the whole of b. Data and the commands of bundles share b's memory:
+// whoever keeps them must keep or copy b. Bundle and Records are new slices. After an error m
+// is invalid.
 func (m *Message) Decode(b []byte) error {
 	r := reader{b: b}
 	m.read(&r, 0)
@@ -246,8 +246,8 @@ func (m *Message) readRecords(r *reader, depth int) {
 		return
 	}
 	n := r.count(MaxRecords, 2)
-	// A record in memory is much larger than the smallest on the wire: memory
-	// follows what was read, not what was announced.
+	// A record takes much more memory than encoded: memory is allocated for what was read, not
+	// for the announced length.
 	m.Records = make([]Message, 0, min(n, 64))
 	for range n {
 		var record Message
@@ -268,7 +268,7 @@ var kindNames = [kinds + 1]string{
 	"Watch", "WatchEvent", "Unwatch", "Inspect",
 }
 
-// tagged is a write's number with whether it is strong as the lowest bit.
+// tagged returns the number of a write, with its lowest bit set if the write is strong.
 func (w *Write) tagged() uint64 {
 	if w.Strong {
 		return w.Seq<<1 | 1
@@ -276,7 +276,7 @@ func (w *Write) tagged() uint64 {
 	return w.Seq << 1
 }
 
-// String returns the kind's name.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	if k == 0 || k > kinds {
 		return "Kind(" + strconv.Itoa(int(k)) + ")"
@@ -284,8 +284,8 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// String shows the fields that m has, on one line, for logs and tests: byte
-// strings by their length.
+// String formats the non-zero fields on one line, for logs and tests, with the lengths of byte
+// strings.
 func (m *Message) String() string {
 	b := []byte(m.Kind.String())
 	for i, name := range [...]string{"yes", "applied", "nearest", "fast", "forward", "end"} {

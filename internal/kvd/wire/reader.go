@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// Errors of a decoder about bytes in no form that it knows.
+// Errors for invalid encodings.
 var (
 	errShort     = errors.New("the bytes end too early")
 	errLeft      = errors.New("bytes are left over")
@@ -17,13 +17,12 @@ var (
 	errRange     = errors.New("number out of range")
 )
 
-// reader takes a canonical form apart: each value has one form only, so that
-// what decodes encodes to the same bytes. The first error stays, and
-// everything read after it is zero.
+// reader decodes a canonical encoding: each value has only one, so that what it decodes is
+// encoded to the same bytes. The first error stays, and everything read after it is zero.
 type reader struct {
 	b     []byte
 	err   error
-	alias bool // strings share b's memory
+	alias bool // strings share the memory of b
 }
 
 func (r *reader) fail(err error) {
@@ -44,7 +43,7 @@ func (r *reader) byte() byte {
 	return v
 }
 
-// uint reads a varint in its shortest form.
+// uint reads a varint, which must be in its shortest form.
 func (r *reader) uint() uint64 {
 	if len(r.b) > 0 && r.b[0] < 0x80 {
 		v := uint64(r.b[0])
@@ -75,7 +74,7 @@ func (r *reader) longUint() uint64 {
 	return 0
 }
 
-// present reads a number whose presence was announced: it is not 0.
+// present reads a number whose bit in the bitmap is set: it must not be 0.
 func (r *reader) present() uint64 {
 	v := r.uint()
 	if v == 0 {
@@ -114,7 +113,7 @@ func (r *reader) bytes() []byte {
 	return v
 }
 
-// presentBytes is bytes for a field whose presence was announced.
+// presentBytes is bytes for a field whose bit in the bitmap is set.
 func (r *reader) presentBytes() []byte {
 	v := r.bytes()
 	if len(v) == 0 {
@@ -139,8 +138,8 @@ func (r *reader) toString(v []byte) string {
 	return string(v)
 }
 
-// count reads the number of elements of a list whose presence was announced.
-// each is how many bytes an element has at least.
+// count reads the number of elements of a list whose bit in the bitmap is set. each is the
+// least size of an element.
 func (r *reader) count(limit, each int) int {
 	n := r.present()
 	if n > uint64(limit) {
@@ -154,7 +153,7 @@ func (r *reader) count(limit, each int) int {
 	return int(n)
 }
 
-// bitmap reads which fields follow; known holds the bits that have a meaning.
+// bitmap reads the bitmap of fields; known has the bits that are defined.
 func (r *reader) bitmap(known uint64) uint64 {
 	v := r.uint()
 	if v&^known != 0 {
@@ -164,7 +163,7 @@ func (r *reader) bitmap(known uint64) uint64 {
 	return v
 }
 
-// end reports what went wrong, or that something follows the value.
+// end returns the first error, or an error if bytes follow the value.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
 		return errLeft
@@ -181,7 +180,7 @@ func appendUint(b []byte, v uint64) []byte {
 	return append(b, byte(v))
 }
 
-// appendInt appends v so that numbers near 0 of either sign are short.
+// appendInt appends v in zigzag encoding: numbers near 0 of either sign are short.
 func appendInt(b []byte, v int64) []byte {
 	return appendUint(b, uint64(v<<1)^uint64(v>>63))
 }
@@ -192,7 +191,7 @@ func appendString[S ~string | ~[]byte](b []byte, v S) []byte {
 	return append(b, v...)
 }
 
-// sizeUint is how many bytes appendUint takes.
+// sizeUint returns the number of bytes that appendUint appends.
 func sizeUint(v uint64) int {
 	return (bits.Len64(v|1) + 6) / 7
 }

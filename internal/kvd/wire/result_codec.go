@@ -2,8 +2,8 @@ package wire
 
 import "fmt"
 
-// Fields of a Result, as bits of what precedes them on the wire, in the order
-// in which they follow. Found and More are bits and nothing else.
+// Fields of a Result, as bits of the bitmap that precedes them, in the order of encoding. Found
+// and More are bits only.
 const (
 	isFound = 1 << iota
 	hasResultValue
@@ -18,8 +18,8 @@ const (
 	resultFields = hasResults<<1 - 1
 )
 
-// maxResultDepth is how deep results nest: a Transaction's hold a Many's, which
-// hold those of Get.
+// maxResultDepth is the nesting depth of results: those of a Transaction have results of Many,
+// which have results of Get.
 const maxResultDepth = 2
 
 func (r *Result) fields() uint64 {
@@ -72,7 +72,7 @@ func (r *Result) Append(b []byte) []byte {
 	return b
 }
 
-// Size returns how many bytes Append appends.
+// Size returns the number of bytes that Append appends.
 func (r *Result) Size() int {
 	f := r.fields()
 	n := sizeUint(f)
@@ -103,8 +103,7 @@ func (r *Result) Size() int {
 	return n
 }
 
-// ParseResult returns the result whose form is the whole of b. Keys are
-// copies; values share b's memory.
+// ParseResult decodes a result, the whole of b. Keys are copies; values share b's memory.
 func ParseResult(b []byte) (Result, error) {
 	var v Result
 	r := reader{b: b}
@@ -147,7 +146,7 @@ func (r *Result) readResults(in *reader, depth int) {
 		return
 	}
 	n := in.count(MaxItems, 1)
-	// Memory follows what was read, not what was announced.
+	// Memory is allocated for what was read, not for the announced length.
 	r.Results = make([]Result, 0, min(n, 64))
 	for range n {
 		var inner Result

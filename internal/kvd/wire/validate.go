@@ -2,11 +2,11 @@ package wire
 
 import "fmt"
 
-// MaxTTL is the longest time to live and the last moment of an absolute one, in
-// milliseconds: nanoseconds since 1970 fit 63 bits until the year 2262.
+// MaxTTL is the longest time to live and the latest absolute time, in milliseconds: nanoseconds
+// since 1970 fit 63 bits until the year 2262.
 const MaxTTL = (1<<63 - 1) / 1_000_000
 
-// permitted says which conditions and options a verb knows.
+// permitted has the conditions and options of a verb.
 type permitted struct{ conditions, options uint16 }
 
 func conditions(list ...uint8) uint16 {
@@ -38,9 +38,8 @@ var rules = [verbs + 1]permitted{
 	LeaseTTL:    {conditions(Always), KeysOnly},
 }
 
-// Validate returns why c cannot be executed, in words for its sender, or nil.
-// An empty key is a key like any other. Fields that the verb does not use may
-// hold anything.
+// Validate returns an error, for the sender, if c cannot be executed. An empty key is a key
+// like any other. Fields that the verb does not use may have any value.
 func (c *Command) Validate() error {
 	if n := c.Size(); n > MaxCommand {
 		return fmt.Errorf("command of %d bytes, at most %d", n, MaxCommand)
@@ -48,8 +47,7 @@ func (c *Command) Validate() error {
 	return c.ValidateParsed()
 }
 
-// ValidateParsed is Validate for a command that was read from at most
-// MaxCommand bytes.
+// ValidateParsed is Validate for a command that was decoded from at most MaxCommand bytes.
 func (c *Command) ValidateParsed() error {
 	if c.Verb == 0 || c.Verb > verbs {
 		return fmt.Errorf("unknown verb %d", c.Verb)

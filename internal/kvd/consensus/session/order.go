@@ -2,10 +2,9 @@ package session
 
 import "github.com/weirdb/weir/internal/kvd/wire"
 
-// Overtakes reports whether the write c could be seen by a read that was issued
-// before it and is still under way, because both touch a key. Who needs reads to
-// see nothing that was issued after them waits with such a write until the read
-// has its answer.
+// Overtakes reports whether a read in flight could see the write c, which is issued after it,
+// because both touch a key. Callers whose reads must not see later writes hold the write back
+// until the read is answered.
 func (s *Session) Overtakes(c *wire.Command) bool {
 	if s.byReads.count == 0 {
 		return false
@@ -23,11 +22,11 @@ func (s *Session) Overtakes(c *wire.Command) bool {
 	return false
 }
 
-// recycleMost is how many elements a slice that is used again may hold.
+// recycleMost is the capacity of the largest slice that is reused.
 const recycleMost = 128
 
-// Recycle lets the session use the memory of an earlier Take's slices again. The
-// caller keeps nothing of them, except for what their elements refer to.
+// Recycle lets the session reuse the slices of an earlier Take. The caller keeps none of them,
+// but may keep what their elements refer to.
 func (s *Session) Recycle(sends []Send, outcomes []Outcome) {
 	if s.sends == nil && cap(sends) <= recycleMost {
 		clear(sends)

@@ -1,11 +1,11 @@
 package session
 
-// path decides, for each strong write, whether to try the fast path. It trusts
-// measured times alone: the fast path halves the latency where round trips are
-// long, and costs more messages, so on a local network it is the slower one.
-// Every probe-th write takes the other way, so that a change is noticed.
+// path decides for each strong write whether to try the fast path. It relies on measured times
+// only: the fast path halves the latency where round trips are long, but it needs more
+// messages, so that it is slower on a local network. Every probe-th write takes the other path,
+// to notice changes.
 type path struct {
-	fast, slow float64 // moving averages of nanoseconds from issue to outcome
+	fast, slow float64 // moving averages of the time from issue to outcome, in nanoseconds
 	count      uint64
 }
 
@@ -13,11 +13,10 @@ const (
 	probe    = 64
 	weight   = 0.1 // of a new sample
 	gain     = 0.9 // the fast path must take less than this share of the time
-	longTrip = 1e6 // nanoseconds: from this round trip on, the fast path is tried first
+	longTrip = 1e6 // in nanoseconds: from this round trip on, the fast path is tried first
 )
 
-// choose reports whether the write goes the fast way. The choice of a first
-// try stands for the retries.
+// choose reports whether a write takes the fast path. Retries keep the choice of the first try.
 func (p *path) choose(s *Session, o *op) bool {
 	switch s.cfg.Fast {
 	case Always:
@@ -41,8 +40,8 @@ func (p *path) choose(s *Session, o *op) bool {
 	return better
 }
 
-// took learns how long a write needed. One that tried the fast path and was
-// answered by the commit counts for the fast path: it is what trying costs.
+// took records how long a write took. A write that tried the fast path and was answered by the
+// commit counts for the fast path, because that is the cost of trying.
 func (p *path) took(o *op, now int64) {
 	if o.kind != strongWrite || o.tries != 1 {
 		return

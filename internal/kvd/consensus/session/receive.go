@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Receive takes in a message from a replica. Its byte slices belong to the
-// session from now on.
+// Receive processes a message from a replica. The session owns the message's byte slices from
+// now on.
 func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 	s.now = now
 	in := answers{s}
@@ -40,7 +40,7 @@ func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 			return
 		}
 		in.committed(m.Stable)
-		s.Join(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
+		s.Join(Token{m.View, m.Index}) // stable writes are no longer sent along with reads, which must therefore see at least this state
 		in.acknowledged(m.Seq)
 		if o := s.writes.get(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
@@ -54,23 +54,23 @@ func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 	}
 }
 
-// answers are what replicas say of the operations in flight.
+// answers processes messages about operations in flight.
 type answers struct{ *Session }
 
-// acknowledged notes that a weak write is on the disk that its level asks for.
+// acknowledged notes that a weak write is as durable as its level demands.
 func (s answers) acknowledged(seq uint64) {
 	if _, found := s.unstableAt(seq); found {
 		s.acked = max(s.acked, seq)
 	}
 }
 
-// unstableAt is where the weak write with the number seq stands, or would, among
-// those that are not known to be committed.
+// unstableAt returns the index of the weak write with number seq among those not known to be
+// committed, or where it would be.
 func (s answers) unstableAt(seq uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(s.unstable, seq, func(w *weak, seq uint64) int { return cmp.Compare(w.seq, seq) })
 }
 
-// committed learns that the writes up to stable are committed.
+// committed notes that the writes up to stable are committed.
 func (s answers) committed(stable uint64) {
 	if stable <= s.stable {
 		return
@@ -83,8 +83,8 @@ func (s answers) committed(stable uint64) {
 		s.byWeak.remove(&s.unstable[n].foot)
 		n++
 	}
-	s.unstable = behead(s.unstable, n)
-	// A weak write that is committed is as good as acknowledged.
+	s.unstable = dropFirst(s.unstable, n)
+	// A committed weak write counts as acknowledged.
 	for seq := first; seq <= stable && seq < s.writes.next(); seq++ {
 		if o := s.writes.get(seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
@@ -92,8 +92,8 @@ func (s answers) committed(stable uint64) {
 	}
 }
 
-// newView follows a new leader: everything without an answer is sent again, in
-// order, the weak writes first.
+// newView follows a new leader: everything unanswered is sent again, in order, weak writes
+// first.
 func (s answers) newView(m *wire.Message) {
 	if m.View < s.view || m.Leader == 0 {
 		return
@@ -115,7 +115,7 @@ func (s answers) newView(m *wire.Message) {
 	})
 }
 
-// voted counts a vote, or the leader's word, for a strong write.
+// voted counts a witness's vote, or the leader's speculative result, for a strong write.
 func (s answers) voted(from uint64, m *wire.Message) {
 	o := s.writes.get(m.Seq)
 	if o == nil || o.kind != strongWrite || !o.fast || m.View != s.view {
@@ -123,7 +123,7 @@ func (s answers) voted(from uint64, m *wire.Message) {
 	}
 	switch {
 	case m.Flags&wire.FlagYes == 0:
-		s.gathers(o, false) // it may still complete, if the others are enough
+		s.gathers(o, false) // it may still complete if the other votes suffice
 		return
 	case m.Kind == wire.Spec:
 		if from != s.leader {
@@ -144,8 +144,8 @@ func (s answers) voted(from uint64, m *wire.Message) {
 	}
 	held := 1 // the leader's
 	for _, v := range o.votes {
-		// S4: of one view, and by those who vote now; the leader has one vote,
-		// also when s.leader is somebody else by now.
+		// S4: votes of one view and the same members count. The leader has one vote, even if
+		// s.leader has changed since.
 		if v.view == o.spec.View && v.members == o.spec.Revision && v.replica != o.speaker {
 			held++
 		}
@@ -158,8 +158,8 @@ func (s answers) voted(from uint64, m *wire.Message) {
 	s.end(o, Outcome{Result: o.spec.Data, Fast: true})
 }
 
-// returned gives back what a registration that was sent twice has granted besides:
-// nobody else knows of that session.
+// returned ends the extra session of a registration that was sent twice: nobody else knows of
+// it.
 func (s answers) returned(from uint64, m *wire.Message) {
 	if m.Request == s.cfg.Requests+1 && s.cfg.ID == 0 && m.Count == 1 && m.Revision != s.id && s.id != 0 {
 		s.send(from, wire.Message{Kind: wire.Strong, Flags: wire.FlagEnd, Session: m.Revision, Seq: 1})
@@ -185,7 +185,7 @@ func (s answers) readDone(from uint64, m *wire.Message) {
 		s.Join(Token{m.View, m.Index})
 	case wait:
 		if m.Session != s.id {
-			return // of a session that had this one's numbers before
+			return // of a session that had the numbers of this one before
 		}
 		s.Join(Token{m.View, m.Index})
 	case strongWrite, weakWrite:
@@ -195,8 +195,8 @@ func (s answers) readDone(from uint64, m *wire.Message) {
 	s.end(o, Outcome{Result: m.Data, Command: o.command, Token: Token{m.View, m.Index}})
 }
 
-// redirected hears that a replica does not serve an operation. Without a hint
-// the retry goes around.
+// redirected notes that a replica does not serve an operation. Without a hint about the leader,
+// the retry asks the next replica.
 func (s answers) redirected(from uint64, m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil && m.Request == 0 && m.Session == s.id {
@@ -217,7 +217,7 @@ func (s answers) redirected(from uint64, m *wire.Message) {
 	case from == s.leader:
 		s.leader = 0
 		s.rotation++
-		return // the retry asks the next one
+		return // the retry asks the next replica
 	case s.leader == 0:
 		s.rotation++
 		return
@@ -251,14 +251,14 @@ func (s answers) refused(m *wire.Message) {
 			s.end(o, Outcome{Err: why})
 		}
 	}
-	// Busy: the retry comes later, in order.
+	// Busy: it is sent again later, in order.
 }
 
-// neverFrom is the first write that cannot have happened, now that the refusal of o has
-// told that the session has expired. One that was sent a moment ago, once, is refused
-// because the session had expired before, and none is executed without those before it.
-// Of one that was sent again, or is under way for long, the first copy may have arrived
-// while the session lived.
+// neverFrom returns the number of the first write that cannot have happened, given that the
+// refusal of o says that the session has expired. A write that was sent once, a moment ago, is
+// refused because the session had expired before, and no write is executed without its
+// predecessors. A write that was sent repeatedly, or long ago, may have arrived while the
+// session was alive.
 func (s answers) neverFrom(o *op) uint64 {
 	if o != nil && (o.kind == strongWrite || o.kind == weakWrite) && o.tries == 1 && s.now-o.issued < int64(s.cfg.Retry) {
 		return o.seq
@@ -269,10 +269,10 @@ func (s answers) neverFrom(o *op) uint64 {
 // nothing is a write that changes nothing.
 var nothing = (&wire.Command{Verb: wire.Delete}).Append(nil)
 
-// void ends a write that a replica cannot execute, as one of another version may
-// not. The writes after it wait for one of its number, so that one that changes
-// nothing takes its place. Should another replica have got the write, too, one of
-// the two is executed: then nobody knows which.
+// void ends a write that a replica cannot execute, for example because its version differs.
+// Later writes wait for a write of this number, so one that changes nothing takes its place. If
+// another replica has received the original, one of the two is executed, and nobody knows
+// which.
 func (s answers) void(o *op, why error) {
 	if o.silent || o.final {
 		return // every version can execute these

@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// switches are what the cluster's preset means for a client.
+// switches are the cluster's switches as far as they concern clients.
 type switches struct {
 	fast       bool
 	weakWrites level
@@ -22,14 +22,13 @@ const (
 	nearest
 )
 
-// decodeSwitches reads the byte of wire.NewView, as consensus.Switches
-// encodes it.
+// decodeSwitches decodes the byte in wire.NewView that consensus.Switches.Encode produces.
 func decodeSwitches(b uint8) switches {
 	return switches{fast: b&1 != 0, weakWrites: level(b >> 1 & 3), weakReads: level(b >> 3 & 3)}
 }
 
-// Connected says that messages can be sent to a replica. What the session sent
-// there before may be lost.
+// Connected notes that messages can be sent to a replica. What was sent there before may be
+// lost.
 func (s *Session) Connected(now int64, replica uint64) {
 	s.now = now
 	if s.peer(replica) == nil {
@@ -38,7 +37,7 @@ func (s *Session) Connected(now int64, replica uint64) {
 	s.resend(func(o *op) bool { return o.sent == 0 || s.target(o) == replica })
 }
 
-// Disconnected says that a replica cannot be reached.
+// Disconnected notes that a replica cannot be reached.
 func (s *Session) Disconnected(now int64, replica uint64) {
 	s.now = now
 	for i := range s.peers {
@@ -53,8 +52,7 @@ func (s *Session) Disconnected(now int64, replica uint64) {
 	s.resend(func(o *op) bool { return o.to == replica })
 }
 
-// Distance tells the round trip time to a replica, by which the nearest is
-// found.
+// Distance sets the round trip time to a replica, by which the nearest replica is determined.
 func (s *Session) Distance(replica uint64, rtt int64) {
 	if p := s.peer(replica); p != nil {
 		p.rtt = rtt
@@ -70,9 +68,9 @@ func (s *Session) peer(id uint64) *peer {
 	return nil
 }
 
-// nearest is the connected replica with the shortest round trip, 0 if there is
-// none. It stays the same until another is clearly nearer: measured round trips
-// tremble, and a replica that has served the session need not catch up with it.
+// nearest returns the connected replica with the shortest round trip, 0 if there is none. It
+// changes only when another one is clearly nearer: measurements fluctuate, and the replica that
+// has served the session has the state that the session needs.
 func (s *Session) nearest() uint64 {
 	const clearly, tremble = 0.7, 50e3 // nanoseconds
 	best := peer{}
@@ -87,7 +85,7 @@ func (s *Session) nearest() uint64 {
 	return s.bound
 }
 
-// target is where an operation goes now, 0 if nobody is known.
+// target returns the replica to which an operation is sent now, 0 if none is known.
 func (s *Session) target(o *op) uint64 {
 	if !o.atLeader && (o.kind == weakRead || o.kind == weakWrite && s.switches.weakWrites == nearest) {
 		return s.nearest()
@@ -98,13 +96,13 @@ func (s *Session) target(o *op) uint64 {
 	if len(s.peers) == 0 {
 		return 0
 	}
-	return s.peers[s.rotation%len(s.peers)].id // somebody who may know
+	return s.peers[s.rotation%len(s.peers)].id // a replica that may know the leader
 }
 
-// transmit sends an operation to where it belongs.
+// transmit sends an operation to its target.
 func (s *Session) transmit(o *op) {
 	if s.id == 0 && o.kind != register && (o.after > 0 || o.kind != weakRead && o.kind != strongRead) {
-		return // it goes when the session is registered: only then can a replica tell which of its writes it has
+		return // it is sent after the registration: only then can a replica tell which of the session's writes it has
 	}
 	to := s.target(o)
 	if to == 0 {
@@ -120,8 +118,8 @@ func (s *Session) transmit(o *op) {
 		m.Kind, m.Prior = wire.Strong, s.priorOf(o.seq)
 		o.fast = s.switches.fast && !o.silent && !o.final && to == s.leader && s.view > 0 && len(s.peers) > 1 && s.path.choose(s, o)
 		m.Bundle = s.bundle(o, to)
-		if o.fast && sizeOf(m.Bundle) > mostAlong {
-			o.fast = false // its time is better spent waiting for the log
+		if o.fast && sizeOf(m.Bundle) > maxBundleBytes {
+			o.fast = false // it should wait for the log instead
 			m.Bundle = s.bundle(o, to)
 		}
 		s.gathers(o, o.fast)
@@ -143,7 +141,7 @@ func (s *Session) transmit(o *op) {
 		m.Kind = wire.Weak
 		if s.switches.weakWrites == nearest && !o.atLeader {
 			m.Flags = wire.FlagNearest
-			// So that nothing is missing before it, even if this client dies now.
+			// So that no earlier write is missing, even if this client dies now.
 			m.Bundle = inOrder(bundled(bundled(nil, s.waiting, o.seq), s.gathering, o.seq))
 		}
 	case strongRead:
@@ -163,10 +161,10 @@ func (s *Session) transmit(o *op) {
 	s.send(to, m)
 }
 
-// mostAlong is how many bytes of commands a fast write may bring along. All
-// replicas get them again with each such write, so that the traffic would grow
-// with the square of what is under way.
-const mostAlong = 64 << 10
+// maxBundleBytes limits the commands in the bundle of a fast write. Each such write sends them
+// to all replicas again, so that the traffic would grow with the square of the operations in
+// flight.
+const maxBundleBytes = 64 << 10
 
 func sizeOf(bundle []wire.Write) (n int) {
 	for i := range bundle {
@@ -175,10 +173,9 @@ func sizeOf(bundle []wire.Write) (n int) {
 	return n
 }
 
-// bundle is the weak writes before o that are not known to be committed, and,
-// for the witnesses of a fast write, the strong ones that wait for their commit.
-// They need not travel again if they went to the same leader on the same
-// connection before, and nobody else is asked.
+// bundle returns the weak writes before o that are not known to be committed and, for the
+// witnesses of a fast write, the strong ones that wait for their commit. Writes that were sent
+// to the same leader on the same connection are left out if nobody else is asked.
 func (s *Session) bundle(o *op, to uint64) []wire.Write {
 	if !o.fast && o.tries == 1 && s.switches.weakWrites != nearest && to == s.leader {
 		return nil
@@ -195,7 +192,7 @@ func (s *Session) bundle(o *op, to uint64) []wire.Write {
 	return inOrder(bundled(b, s.waiting, o.seq))
 }
 
-// bundled adds the strong writes of a list before seq to a bundle.
+// bundled appends the strong writes of a list before seq to a bundle.
 func bundled(b []wire.Write, list []*op, seq uint64) []wire.Write {
 	for _, w := range list[:upTo(list, seq)] {
 		b = append(b, wire.Write{Seq: w.seq, Strong: true, Command: w.command})
@@ -208,8 +205,8 @@ func inOrder(b []wire.Write) []wire.Write {
 	return b
 }
 
-// touching calls do for the weak writes that are not known to be committed, that
-// touch what o reads, and that were not issued after it.
+// touching calls do for each weak write that is not known to be committed, touches what o reads
+// and was issued before it.
 func (s *Session) touching(o *op, do func(*weak)) {
 	if last, known := s.byWeak.by(&o.foot); known && last == 0 {
 		return
@@ -225,7 +222,7 @@ func (s *Session) send(to uint64, m wire.Message) {
 	s.sends = append(s.sends, Send{to, m})
 }
 
-// resend sends the operations again for which again is true, in their order.
+// resend sends the operations again for which again returns true, in order.
 func (s *Session) resend(again func(*op) bool) {
 	for o := range s.ops.all() {
 		if again(o) {
@@ -234,8 +231,8 @@ func (s *Session) resend(again func(*op) bool) {
 	}
 }
 
-// resendWeak brings acknowledged weak writes to the leader once more: the
-// replica that has them may be gone.
+// resendWeak sends acknowledged weak writes to the leader again: the replica that has them may
+// be gone.
 func (s *Session) resendWeak(olderThan int64) {
 	if s.leader == 0 || s.peer(s.leader) == nil {
 		return
@@ -248,8 +245,8 @@ func (s *Session) resendWeak(olderThan int64) {
 	}
 }
 
-// Tick sends again what has been without an answer for too long. Call it some
-// times per Config.Retry.
+// Tick repeats requests that have waited too long for an answer. Call it several times per
+// Config.Retry.
 func (s *Session) Tick(now int64) {
 	s.now = now
 	if s.expired || now < s.nextCheck {
@@ -267,7 +264,7 @@ func (s *Session) Tick(now int64) {
 			rotated = true
 			s.rotation++
 			if o.tries > 2 && o.to == s.leader {
-				s.leader = 0 // it does not answer: ask around
+				s.leader = 0 // it does not answer: ask the others
 			}
 		}
 		if o.sent != 0 && (o.kind == weakRead || o.kind == weakWrite) {
@@ -281,7 +278,7 @@ func (s *Session) Tick(now int64) {
 	}
 }
 
-// strengthen turns a weak read into a strong one: its replica cannot serve it.
+// strengthen makes a weak read, which its replica cannot serve, a strong one.
 func (s *Session) strengthen(o *op) {
 	if o.kind != weakRead {
 		return

@@ -10,17 +10,17 @@ import (
 
 // Errors of outcomes.
 var (
-	// ErrExpired says that the cluster has forgotten the session because it
-	// was idle for too long. Open a new one.
+	// ErrExpired says that the cluster has removed the session because it was idle for too
+	// long. Open a new one.
 	ErrExpired = errors.New("the session has expired")
 	// ErrInvalid says that the cluster cannot execute the command.
 	ErrInvalid = errors.New("invalid command")
-	// ErrUnkept says that a write was executed, that its answer did not arrive, and
-	// that it was too large for the cluster to keep it.
+	// ErrUnkept says that a write was executed, but the answer was lost and too large for the
+	// cluster to keep.
 	ErrUnkept = errors.New("executed, but the answer is lost")
-	// ErrFull says that too many operations of the session are under way; wait
-	// for an outcome. Nothing was sent.
-	ErrFull = errors.New("too many operations under way")
+	// ErrFull says that too many operations of the session are in flight; wait for an outcome.
+	// The operation was not sent.
+	ErrFull = errors.New("too many operations in flight")
 )
 
 // Policy says when strong writes try the fast path.
@@ -28,61 +28,59 @@ type Policy uint8
 
 // Policies.
 const (
-	Auto Policy = iota // where it has proved quicker than the commit
+	Auto Policy = iota // when it has been faster than the commit
 	Always
 	Never
 )
 
-// Config of a session. The zero value is right for most.
+// Config configures a session. The zero value is right for most.
 type Config struct {
 	Fast Policy
-	// Retry is after how long without an answer an operation is sent again.
-	// Default: 250 ms.
+	// Retry is the time without an answer after which an operation is sent again. Default: 250
+	// ms.
 	Retry time.Duration
-	// MaxOpen is how many operations may be under way. Default: 1000, which
-	// is just below what a leader keeps in order for a session.
+	// MaxOpen is the largest number of operations in flight. Default: 1000, just below what a
+	// leader keeps in order for a session.
 	MaxOpen int
-	// MaxUnstable is how many bytes of weak writes may wait for their commit.
-	// Default: 1 MiB.
+	// MaxUnstable limits the bytes of weak writes that wait for their commit. Default: 1 MiB.
 	MaxUnstable int
-	// Requests is added to the numbers of requests, so that several sessions
-	// can share connections: give each a range of its own (steps of 1 << 32).
+	// Requests is added to the numbers of requests, so that sessions can share connections:
+	// give each session its own range (steps of 1 << 32).
 	Requests uint64
-	// ID is that of a session that was registered by other means. Default: the
-	// session registers itself.
+	// ID is the id of a session that is registered already. Default: the session registers
+	// itself.
 	ID uint64
 }
 
-// Send is a message for a replica that is connected.
+// Send is a message for a connected replica.
 type Send struct {
 	To      uint64
 	Message wire.Message
 }
 
-// Outcome is the end of an operation.
+// Outcome is the outcome of an operation.
 type Outcome struct {
 	Tag     uint64 // as given by the caller
 	Err     error  // ErrExpired, ErrUnkept, or wraps ErrInvalid
-	Unknown bool   // with Err: a write that may have happened
+	Unknown bool   // with Err: the write may have happened
 	Result  []byte // an encoded wire.Result; empty for weak writes
 	Command []byte // of a read
-	// Revision is the write's own, when it is known: 0 for weak writes and for
-	// those that completed on votes.
+	// Revision is the revision of a write, if known: 0 for weak writes and for those that
+	// completed by votes.
 	Revision uint64
-	// Token is the position of a read's answer: that of the state it was
-	// evaluated on.
+	// Token is the position of the state on which a read was evaluated.
 	Token Token
 	Fast  bool // completed in one round trip, by votes
 }
 
-// Session is one client session. Its methods are for one goroutine at a time.
-// All times are nanoseconds of any clock that does not go backwards.
+// Session is a client session. Its methods must be called by one goroutine at a time. All times
+// are nanoseconds of a clock that does not go backwards.
 type Session struct {
 	cfg Config
 	now int64
 
 	id      uint64
-	expired bool   // the cluster has forgotten it, or its owner has ended it
+	expired bool   // the cluster has removed it, or its owner has ended it
 	stable  uint64 // all writes up to here are committed
 
 	view      uint64
@@ -92,26 +90,26 @@ type Session struct {
 	peers     []peer // by order of connection
 	rotation  int
 	bound     uint64 // the replica that serves weak operations
-	ops       line   // under way, in order of issue
-	writes    window // of ops, by their numbers
-	asks      window // the others of ops, by their requests
-	gathering []*op  // the strong writes of ops that gather votes, by rising number
-	waiting   []*op  // those that wait for their commit
+	ops       opList // in flight, in order of issue
+	writes    window // the writes of ops, by number
+	asks      window // the other operations of ops, by request
+	gathering []*op  // the strong writes of ops that gather votes, ascending
+	waiting   []*op  // the strong writes that wait for their commit, ascending
 	unstable  []*weak
 	bytes     int    // of unstable
-	acked     uint64 // the last weak write that is acknowledged
+	acked     uint64 // the last acknowledged weak write
 	path      path
 	sends     []Send
 	outcomes  []Outcome
 	nextCheck int64
 
-	// The keys of strong writes and reads that are under way, and of weak writes that are not
-	// known to be committed.
-	byStrong, byReads, byWeak touched
+	// The keys of strong writes and reads in flight, and of weak writes that are not known to
+	// be committed.
+	byStrong, byReads, byWeak keyIndex
 }
 
-// Token is a position in the order of all operations. A read that carries it
-// is answered from a state that is not older.
+// Token is a position in the order of all operations. A read with a token is answered from a
+// state that is not older.
 type Token struct{ View, Index uint64 }
 
 type peer struct {
@@ -130,13 +128,13 @@ const (
 	wait
 )
 
-// op is an operation under way.
+// op is an operation in flight.
 type op struct {
 	tag     uint64
 	kind    kind
-	seq     uint64 // of a write; of the last write that a read or wait comes after
+	seq     uint64 // of a write; of the last write before a read or wait
 	request uint64
-	after   uint64 // of a read: the last write that was issued before it
+	after   uint64 // of a read: the last write issued before it
 	command []byte
 	foot    wire.Footprint
 	issued  int64
@@ -145,15 +143,15 @@ type op struct {
 	done    bool
 
 	fast     bool // votes are counted
-	voting   bool // and all who were asked for one have the write, or may yet
+	voting   bool // and all replicas asked for a vote have the write, or may still get it
 	spec     *wire.Message
 	speaker  uint64 // the leader that sent spec
 	votes    []vote
-	to       uint64 // where a weak operation went
-	atLeader bool   // a weak operation that its replica sent on
+	to       uint64 // where a weak operation was sent
+	atLeader bool   // a weak operation that its replica has forwarded
 
-	silent bool // nobody wants to know how it ends: it fills the place of a write that was refused
-	final  bool // the session ends with it
+	silent bool // nobody waits for the outcome: it takes the place of a refused write
+	final  bool // it ends the session
 
 	prev, next *op // in Session.ops
 }
@@ -180,19 +178,19 @@ func New(cfg Config) *Session {
 		cfg.MaxUnstable = 1 << 20
 	}
 	s := &Session{cfg: cfg, id: cfg.ID, writes: window{from: 1}, asks: window{from: cfg.Requests + 1}}
-	s.byStrong = touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
+	s.byStrong = keyIndex{keys: map[string]keyUse{}, each: func(do func(*wire.Footprint, uint64)) {
 		for _, list := range [][]*op{s.waiting, s.gathering} {
 			for _, o := range list {
 				do(&o.foot, o.seq)
 			}
 		}
 	}}
-	s.byReads = touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
+	s.byReads = keyIndex{keys: map[string]keyUse{}, each: func(do func(*wire.Footprint, uint64)) {
 		for o := range s.reads() {
 			do(&o.foot, 1)
 		}
 	}}
-	s.byWeak = touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
+	s.byWeak = keyIndex{keys: map[string]keyUse{}, each: func(do func(*wire.Footprint, uint64)) {
 		for _, w := range s.unstable {
 			do(&w.foot, w.seq)
 		}
@@ -203,7 +201,7 @@ func New(cfg Config) *Session {
 	return s
 }
 
-// begin adds an operation to those under way. A write has the next number.
+// begin adds an operation to those in flight. A write gets the next number.
 func (s *Session) begin(o *op) {
 	s.ops.push(o)
 	switch o.kind {
@@ -223,7 +221,7 @@ func (s *Session) begin(o *op) {
 	}
 }
 
-// reads lists the reads under way.
+// reads yields the reads in flight.
 func (s *Session) reads() iter.Seq[*op] {
 	return func(yield func(*op) bool) {
 		for _, o := range s.asks.ops {
@@ -234,7 +232,7 @@ func (s *Session) reads() iter.Seq[*op] {
 	}
 }
 
-// gathers notes whether a strong write gathers votes, or waits for its commit.
+// gathers sets whether a strong write gathers votes or waits for its commit.
 func (s *Session) gathers(o *op, votes bool) {
 	switch {
 	case votes && !o.voting:
@@ -245,38 +243,37 @@ func (s *Session) gathers(o *op, votes bool) {
 	o.voting = votes
 }
 
-// ID is the session's number, 0 until it is registered.
+// ID returns the id of the session, 0 until it is registered.
 func (s *Session) ID() uint64 { return s.id }
 
-// Leader is the replica that leads as far as the session knows, 0 if it does
-// not; View is its view.
+// Leader returns the leader and its view, as far as the session knows, or 0.
 func (s *Session) Leader() (leader, view uint64) { return s.leader, s.view }
 
-// Open is how many operations are under way.
+// Open returns the number of operations in flight.
 func (s *Session) Open() int { return s.ops.count }
 
-// Reads is how many reads are under way.
+// Reads returns the number of reads in flight.
 func (s *Session) Reads() int { return s.byReads.count }
 
-// Unstable is how many weak writes are not known to be committed.
+// Unstable returns the number of weak writes that are not known to be committed.
 func (s *Session) Unstable() int { return len(s.unstable) }
 
-// Stable is the last write up to which all are known to be committed.
+// Stable returns the number of the last write up to which all are known to be committed.
 func (s *Session) Stable() uint64 { return s.stable }
 
-// Token is what the session has seen. Another session that is given it by Join
-// sees at least as much.
+// Token returns what the session has seen. A session that receives it by Join sees at least as
+// much.
 func (s *Session) Token() Token { return s.token }
 
-// Join makes the session's weak reads see at least what t has seen. A replica that has not
-// heard of the newest view may be ahead in the log nevertheless, so neither part of the
-// session's token goes back.
+// Join makes the session's weak reads see at least what t has seen. A replica that does not
+// know the newest view may still be ahead in the log, so neither part of the session's token
+// goes back.
 func (s *Session) Join(t Token) {
 	s.token = Token{max(s.token.View, t.View), max(s.token.Index, t.Index)}
 }
 
-// Write issues a write. A weak one must be blind (see wire.Footprint); where
-// the cluster knows no weak writes it is as durable as a strong one.
+// Write issues a write. A weak write must be blind (see wire.Footprint). If the cluster has no
+// weak writes, it is as durable as a strong one.
 func (s *Session) Write(now int64, tag uint64, c wire.Command, weakly bool) error {
 	s.now = now
 	if s.expired {
@@ -332,7 +329,7 @@ func (s *Session) Read(now int64, tag uint64, c wire.Command, weakly bool) error
 	return nil
 }
 
-// Wait issues a request that ends when all writes issued so far are committed.
+// Wait issues a request that completes when all writes issued so far are committed.
 func (s *Session) Wait(now int64, tag uint64) error {
 	s.now = now
 	if s.expired {
@@ -351,10 +348,9 @@ func (s *Session) Wait(now int64, tag uint64) error {
 	return nil
 }
 
-// End issues the request that the cluster forget the session, with all that it
-// keeps for it. It is for a session of which nothing is under way and nothing waits
-// for its commit, else it fails with ErrFull. The outcome has no error also when
-// the session has expired meanwhile. After it, operations fail with ErrExpired.
+// End asks the cluster to remove the session and all that is kept for it. It fails with ErrFull
+// if an operation is in flight or waits for its commit. The outcome is no error even if the
+// session has expired meanwhile. After it, operations fail with ErrExpired.
 func (s *Session) End(now int64, tag uint64) error {
 	s.now = now
 	switch {
@@ -374,7 +370,7 @@ func (s *Session) End(now int64, tag uint64) error {
 	return nil
 }
 
-// Cancel ends a query whose answer nobody wants any more. It has no outcome.
+// Cancel drops a query whose answer is no longer wanted. It has no outcome.
 func (s *Session) Cancel(tag uint64) {
 	for o := range s.ops.all() {
 		if o.tag == tag && (o.kind == strongRead || o.kind == weakRead) {
@@ -385,7 +381,7 @@ func (s *Session) Cancel(tag uint64) {
 	}
 }
 
-// encode checks a command and fills in its bytes and what it touches.
+// encode validates a command and sets its bytes and its footprint.
 func (s *Session) encode(o *op, c wire.Command) error {
 	if s.ops.count >= s.cfg.MaxOpen {
 		return ErrFull
@@ -394,7 +390,7 @@ func (s *Session) encode(o *op, c wire.Command) error {
 		return errors.Join(ErrInvalid, err)
 	}
 	o.command = c.Append(make([]byte, 0, c.Size()))
-	var own wire.Command // the footprint is kept, and c's memory is the caller's
+	var own wire.Command // the footprint is kept, but c's memory belongs to the caller
 	if err := own.Borrow(o.command); err != nil {
 		return errors.Join(ErrInvalid, err)
 	}
@@ -402,10 +398,10 @@ func (s *Session) encode(o *op, c wire.Command) error {
 	return nil
 }
 
-// priorOf is the session's last strong write before seq whose votes are being
-// gathered: a witness votes for seq only if it has voted for that one. Writes
-// that wait for their commit travel in the bundle instead, so that one conflict
-// does not keep the whole session off the fast path.
+// priorOf returns the session's last strong write before seq that gathers votes: a witness
+// votes for seq only if it has voted for that one. Writes that wait for their commit are sent
+// in the bundle instead, so that one conflict does not keep the whole session off the fast
+// path.
 func (s *Session) priorOf(seq uint64) uint64 {
 	if n := upTo(s.gathering, seq); n > 0 {
 		return s.gathering[n-1].seq
@@ -413,9 +409,9 @@ func (s *Session) priorOf(seq uint64) uint64 {
 	return 0
 }
 
-// before is the last weak write that must be committed when o, a strong read, is
-// answered: those that have been acknowledged (C2), since o was issued after
-// that, and those under way that touch what it reads (C1).
+// before returns the last weak write that must be committed when o, a strong read, is answered:
+// the acknowledged ones (C2), since o was issued after the acknowledgement, and those in flight
+// that touch what it reads (C1).
 func (s *Session) before(o *op) uint64 {
 	last := uint64(0)
 	if s.acked > s.stable {
@@ -430,8 +426,8 @@ func (s *Session) before(o *op) uint64 {
 	return max(last, touching)
 }
 
-// conflicting is the last strong write under way that touches what o reads, or one
-// after it: o was issued after it and must see it.
+// conflicting returns the last strong write in flight that touches what o reads, or a later
+// one: o was issued after it and must see it.
 func (s *Session) conflicting(o *op) uint64 {
 	last, known := s.byStrong.by(&o.foot)
 	if known {
@@ -447,8 +443,7 @@ func (s *Session) conflicting(o *op) uint64 {
 	return last
 }
 
-// Take hands out what is to be sent and what has ended since the last Take.
-// The caller owns both.
+// Take returns the messages to send and the outcomes since the last Take. The caller owns both.
 func (s *Session) Take() ([]Send, []Outcome) {
 	sends, outcomes := s.sends, s.outcomes
 	s.sends, s.outcomes = nil, nil
@@ -483,13 +478,12 @@ func (s *Session) end(o *op, out Outcome) {
 	s.outcomes = append(s.outcomes, out)
 }
 
-// fail ends the whole session. Writes from the number never on did not happen, and will
-// not.
+// fail ends the session. Writes with numbers from never on have not happened and will not.
 func (s *Session) fail(err error, never uint64) {
 	s.expired = true
 	for s.ops.first != nil {
 		if o := s.ops.first; o.final {
-			s.end(o, Outcome{}) // it is gone, as was asked for
+			s.end(o, Outcome{}) // it is removed, as requested
 		} else {
 			s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && (o.kind == strongWrite || o.kind == weakWrite) && o.seq < never})
 		}

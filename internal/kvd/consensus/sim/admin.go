@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// admin is the operator: one script of member changes at a time, each change
-// asked for until it is in force.
+// admin is the operator. It runs one script of member changes at a time, and repeats each
+// request until the change is in force.
 type admin struct {
 	*client
 	w        *World
@@ -19,14 +19,14 @@ type admin struct {
 	asked    int64
 	requests []request
 	number   uint64 // of the last request
-	asking   uint64 // the request for the step at hand
+	asking   uint64 // the request of the current step
 	lastID   uint64
-	seen     uint64 // the most that a replica was seen to have applied
-	denied   bool   // the step at hand was refused for good
+	seen     uint64 // the highest index that a replica was seen to have applied
+	denied   bool   // the current step was refused permanently
 }
 
-// adminStep is a change, asked for until done says that it is in force. One
-// without done must be refused for ever.
+// adminStep is a change that is requested until done reports that it is in force. A step
+// without done must be refused permanently.
 type adminStep struct {
 	change consensus.Change
 	done   func(members []consensus.Member) bool
@@ -53,14 +53,14 @@ func (a *admin) loop() {
 	})
 }
 
-// idle reports that no change is under way.
+// idle reports whether no change is in progress.
 func (a *admin) idle() bool { return len(a.script) == 0 }
 
 func (a *admin) doing() consensus.Change { return a.script[0].change }
 
-// members is the list as the replica knows it that has applied most, or nothing
-// while a change is half done, or while all that are up know less than what was
-// seen before: a change that was done would look as if it had not begun.
+// members returns the members as known to the replica that has applied most. It returns none
+// while a change is half done, or while all running replicas have applied less than was seen
+// before: a completed change would look as if it had not begun.
 func (a *admin) members() []consensus.Member {
 	var best consensus.Status
 	for _, r := range a.w.alive() {
@@ -146,7 +146,7 @@ func isOut(id uint64) func([]consensus.Member) bool {
 	return func(members []consensus.Member) bool { return len(members) > 0 && find(members, id) == 0 }
 }
 
-// find is 0 if id is no member, 1 if it is a learner, 2 if it votes.
+// find returns 0 if id is no member, 1 if it is a learner, 2 if it is a voter.
 func find(members []consensus.Member, id uint64) int {
 	for _, m := range members {
 		if m.ID == id {
@@ -159,7 +159,7 @@ func find(members []consensus.Member, id uint64) int {
 	return 0
 }
 
-// join starts a replica that knows nobody and asks for its membership.
+// join starts a replica that has no log, and asks the cluster to add it.
 func (a *admin) join() uint64 {
 	a.lastID++
 	id := a.lastID
@@ -167,7 +167,7 @@ func (a *admin) join() uint64 {
 	x.start()
 	a.client.connect(x)
 	for _, c := range a.w.clients {
-		if c.driver != nil { // else it connects to all when it starts
+		if c.driver != nil { // otherwise it connects to all when it starts
 			c.connect(x)
 		}
 	}
@@ -197,7 +197,7 @@ func (a *admin) retire(id uint64) {
 	})
 }
 
-// comeBack asks for a member that has left, which must be refused.
+// comeBack asks to add a former member again, which must be refused.
 func (a *admin) comeBack(id uint64) {
 	a.script = append(a.script, adminStep{change: consensus.Change{Kind: consensus.AddLearner, Member: consensus.Member{ID: id, Addr: "again"}}})
 }
@@ -251,7 +251,7 @@ func (n *nemesis) changeMembers(r *random) {
 	}
 }
 
-// loseDisk destroys a voter, which then has to be replaced.
+// loseDisk destroys the disk of a voter, which then has to be replaced.
 func (n *nemesis) loseDisk(r *random) {
 	a := n.admin
 	ids := voters(a.members())

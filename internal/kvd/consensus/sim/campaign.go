@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Campaign is many runs, one seed after the other, on several threads. Each run
-// has a thread of its own and knows nothing of the others.
+// Campaign is a series of runs with consecutive seeds, on several threads. Runs are independent
+// of each other.
 type Campaign struct {
 	Options  Options  // of every run; Seed and Trace are not used
 	From     uint64   // first seed
 	Seeds    int      // how many. 0: until the context ends
-	Replicas []int    // if set, taken in turn, seed by seed
-	Profiles []string // if set, taken in turn
+	Replicas []int    // if set, used in turn
+	Profiles []string // if set, used in turn
 	Workers  int      // Default: 1
-	Failures int      // after how many failed seeds to stop. Default: 1
-	// Report, if set, is told after each run, by one thread at a time.
+	Failures int      // number of failed seeds after which to stop. Default: 1
+	// Report, if set, is called after each run, by one goroutine at a time.
 	Report func(*Totals)
 }
 
-// Totals sums up the runs of a campaign.
+// Totals are the sums of the runs of a campaign.
 type Totals struct {
 	Seeds    uint64   `json:"seeds"`              // number of runs
 	Stats    Stats    `json:"stats"`              // sums over all runs
 	Failures []Result `json:"failures,omitempty"` // runs that violated a check
-	Next     uint64   `json:"next"`               // first seed that was not begun
+	Next     uint64   `json:"next"`               // first seed that was not started
 }
 
-// Run plays the campaign. It ends early, without an error, when ctx does.
+// Run runs the campaign. It ends early, without an error, when ctx does.
 func (c Campaign) Run(ctx context.Context) (*Totals, error) {
 	t := &Totals{Next: c.From}
 	failures := max(c.Failures, 1)
@@ -68,7 +68,7 @@ func (c Campaign) Run(ctx context.Context) (*Totals, error) {
 	return t, first
 }
 
-// optionsOf are those of one seed.
+// optionsOf returns the options for one seed.
 func (c *Campaign) optionsOf(seed uint64) Options {
 	o := c.Options
 	o.Seed, o.Trace = seed, nil
@@ -100,12 +100,12 @@ func addNumbers(a, b reflect.Value) {
 		case reflect.Struct:
 			addNumbers(f, b.Field(i))
 		default:
-			panic(fmt.Sprintf("a field of %v is no count", a.Type()))
+			panic(fmt.Sprintf("a field of %v is not a number", a.Type()))
 		}
 	}
 }
 
-// Counts lists the faults by name, in the order of their fields.
+// Counts returns the faults by name, in the order of the fields.
 func (f *Faults) Counts() []Count {
 	v := reflect.ValueOf(f).Elem()
 	var list []Count
@@ -121,7 +121,7 @@ type Count struct {
 	Times uint64
 }
 
-// Command is the command line that plays a run again.
+// Command returns the command line that repeats a run.
 func (r *Result) Command() string {
 	s := fmt.Sprintf("weir kv simulate --seed %d --replicas %d --preset %s --profile %s", r.Seed, r.Config.Replicas, r.Config.Preset, r.Config.Profile)
 	if r.Config.SessionIdle != time.Hour {

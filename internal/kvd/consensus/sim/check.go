@@ -8,10 +8,10 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// checker looks in what a world has done for promises that were broken.
+// checker checks the history of a world for violations.
 type checker struct{ *World }
 
-// run judges the history of a run that has ended well.
+// run checks the history of a completed run.
 func (ck *checker) run() {
 	for _, check := range []func(){ck.outcomes, ck.sessionOrder, ck.answers, ck.sessionGuarantees, ck.realTime, ck.registers} {
 		check()
@@ -21,9 +21,8 @@ func (ck *checker) run() {
 	}
 }
 
-// outcomes finds each write in the log: what was acknowledged is there, and
-// what was refused is not. (That nothing is there twice is checked as it is
-// applied.)
+// outcomes checks that acknowledged writes are in the log and refused ones are not. (Duplicates
+// are found when entries are applied.)
 func (ck *checker) outcomes() {
 	for _, o := range ck.history {
 		if !o.write {
@@ -45,9 +44,9 @@ func (ck *checker) outcomes() {
 	}
 }
 
-// mayBeLost reports that an acknowledged weak write may be missing: its client
-// is gone, and so is a disk that may have held it; or nothing of its session
-// reached a majority for so long that it has expired.
+// mayBeLost reports whether an acknowledged weak write may be missing: its client is gone, and
+// so is a disk that may have had it, or nothing of its session reached a majority before the
+// session expired.
 func (ck *checker) mayBeLost(o *operation) bool {
 	gone := false
 	for _, r := range ck.replicas {
@@ -57,8 +56,8 @@ func (ck *checker) mayBeLost(o *operation) bool {
 	return s.crashed && gone || s.lapsed || ck.Config.SessionIdle < time.Minute
 }
 
-// sessionOrder finds the writes of each session in the log in the order in
-// which the session asked for them (monotonic writes; C1 and C2 rest on it).
+// sessionOrder checks that the writes of each session are in the log in the order in which they
+// were issued (monotonic writes; C1 and C2 rely on it).
 func (ck *checker) sessionOrder() {
 	last := make([]*operation, len(ck.sessions))
 	for _, o := range ck.history {
@@ -73,10 +72,9 @@ func (ck *checker) sessionOrder() {
 	}
 }
 
-// answers replays the log through the slow machine and compares every
-// answer: of a write, what the machine says at its place; of a read, the state
-// after the entry that the answer names, with the session's own pending weak
-// writes over it and nobody else's (C3).
+// answers replays the log on an oracle and compares every answer: a write's with that of the
+// oracle at the same revision, a read's with the state after the entry that the answer names,
+// overlaid with the pending weak writes of its own session only (C3).
 func (ck *checker) answers() {
 	reads := map[uint64][]*operation{}
 	writes := map[uint64]*operation{}
@@ -116,10 +114,10 @@ func (ck *checker) answers() {
 	}
 }
 
-// replay applies what stands at a revision and compares the answer of its write.
+// replay applies the operation of a revision and compares its answer.
 func (ck *checker) replay(truth *oracle, revision uint64, o *operation) {
 	if revision >= uint64(len(ck.log.at)) || !ck.log.at[revision].known {
-		return // sessions were granted there
+		return // sessions were granted at this revision
 	}
 	c := &ck.log.at[revision]
 	want := truth.Apply(revision, c.now, c.command)
@@ -144,7 +142,7 @@ func describeBytes(command []byte) string {
 	return describeCommand(&c)
 }
 
-// compareRead compares a read's answer with the state at its moment.
+// compareRead compares a read's answer with the state at its position.
 func (ck *checker) compareRead(truth *oracle, o *operation, m moment) {
 	o.revision = m.revision
 	ck.Stats.Checked++
@@ -162,9 +160,8 @@ func (ck *checker) compareRead(truth *oracle, o *operation, m moment) {
 	}
 }
 
-// pending lists the weak writes that the session of o issued before it and that
-// are not in the log up to revision. One that failed later, with its session, was
-// still one of them.
+// pending returns the weak writes that the session of o issued before it and that are not in
+// the log up to revision. Writes that failed later, with their session, are included.
 func (ck *checker) pending(o *operation, revision uint64) (own [][]byte) {
 	for _, x := range ck.history {
 		if x.session == o.session && x.order < o.order && x.write && x.weak && (x.revision == 0 || x.revision > revision) && (x.failure == "" || x.returned > o.returned) {
@@ -174,9 +171,9 @@ func (ck *checker) pending(o *operation, revision uint64) (own [][]byte) {
 	return own
 }
 
-// sessionGuarantees checks the four guarantees of a session by positions: reads do
-// not go back, see the session's own strong writes, and come before the writes
-// that follow them. (Own weak writes are part of what checkAnswers compares.)
+// sessionGuarantees checks the four guarantees of a session by positions: reads do not go back,
+// they see the session's own strong writes, and they precede the writes that follow them. (The
+// session's weak writes are compared by answers.)
 func (ck *checker) sessionGuarantees() {
 	for i, o := range ck.history {
 		if o.wait {

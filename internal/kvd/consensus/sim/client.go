@@ -7,8 +7,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// driver is the client's side of one session: it turns operations into messages
-// and answers into outcomes.
+// driver is the client side of a session: it turns operations into messages and answers into
+// outcomes.
 type driver interface {
 	issue(o *operation)
 	connected(replica uint64)
@@ -24,7 +24,7 @@ type request struct {
 	message *wire.Message
 }
 
-// outcome is what became of an operation.
+// outcome is the outcome of an operation.
 type outcome struct {
 	operation *operation
 	failure   string
@@ -34,12 +34,11 @@ type outcome struct {
 	index     uint64
 	view      uint64
 	fast      bool
-	lapsed    bool // the failure is that the whole session has expired
+	lapsed    bool // it failed because the session has expired
 }
 
-// client is a process with one session at a time, of which some operations are
-// under way at once. When it crashes, another process with a new session goes
-// on in its place.
+// client is a process with one session at a time and several operations in flight. When it
+// crashes, another process with a new session takes its place.
 type client struct {
 	w       *World
 	place   place
@@ -48,18 +47,18 @@ type client struct {
 	make    func() driver
 	session int // index in World.sessions
 	conns   []*conn
-	depth   int // operations under way at once
+	depth   int // operations in flight
 	left    int // operations to issue
 	issued  int
-	open    int // under way
+	open    int // in flight
 	think   time.Duration
 	writes  float64 // share of writes among its operations
-	weak    bool    // its driver knows weak operations
+	weak    bool    // its driver supports weak operations
 	life    uint64
 	turning bool
 	lapsed  bool // the session has expired
-	ending  bool // the end of the session was asked for
-	ended   bool // and is answered
+	ending  bool // it has asked for the end of the session
+	ended   bool // and has the answer
 }
 
 // conn is a client's connection to one replica.
@@ -70,7 +69,7 @@ type conn struct {
 	open    bool
 }
 
-// start begins a new session over new connections.
+// start starts a new session on new connections.
 func (c *client) start() {
 	c.life++
 	c.session = len(c.w.sessions)
@@ -83,7 +82,7 @@ func (c *client) start() {
 	c.tick(c.life)
 }
 
-// crash ends the process. What it had under way may or may not happen.
+// crash ends the process. Its operations in flight may or may not happen.
 func (c *client) crash() {
 	c.w.Stats.Faults.ClientCrashes++
 	c.w.note("client of session %d crashes", c.session)
@@ -91,7 +90,7 @@ func (c *client) crash() {
 	c.renew()
 }
 
-// renew begins another session over new connections.
+// renew starts another session on new connections.
 func (c *client) renew() {
 	for _, k := range append([]*conn(nil), c.conns...) {
 		k.shut()
@@ -101,7 +100,7 @@ func (c *client) renew() {
 
 func (c *client) tick(life uint64) {
 	c.w.after(int64(10*time.Millisecond), func() {
-		if c.life != life || c.w.over { // a client that has all its answers still looks after its weak writes
+		if c.life != life || c.w.over { // a client that has all its answers still takes care of its weak writes
 			return
 		}
 		if !c.w.Defects.NeverAskAgain {
@@ -112,7 +111,7 @@ func (c *client) tick(life uint64) {
 	})
 }
 
-// plan has the client look at what happened, a little later.
+// plan schedules a turn of the client a little later.
 func (c *client) plan() {
 	if c.turning {
 		return
@@ -143,10 +142,9 @@ func (c *client) turn() {
 	}
 }
 
-// leave ends the session now and then, as a program does that has done its work;
-// another one goes on.
+// leave ends the session now and then, as a program does that is done; another one follows.
 func (c *client) leave() {
-	d, can := c.driver.(*clever)
+	d, can := c.driver.(*sessionClient)
 	if can && !c.ending && c.open == 0 && c.issued > 0 && c.left > 0 && c.random.chance(0.01) {
 		c.ending = d.end()
 	}
@@ -166,7 +164,7 @@ func (c *client) issue() {
 	c.driver.issue(o)
 }
 
-// exchange sends what the driver wants sent and notes what it knows.
+// exchange sends the driver's messages and records its outcomes.
 func (c *client) exchange() {
 	requests, outcomes := c.driver.take()
 	for _, q := range requests {
@@ -276,14 +274,14 @@ func (k *conn) toClient(b []byte) {
 	}, k.broken)
 }
 
-// shut takes the connection out of both lists.
+// shut removes the connection from both lists.
 func (k *conn) shut() {
 	k.open = false
 	k.replica.conns = without(k.replica.conns, k)
 	k.client.conns = without(k.client.conns, k)
 }
 
-// broken ends the connection; the client notices soon and tries again.
+// broken ends the connection; the client soon notices and reconnects.
 func (k *conn) broken() {
 	if !k.open {
 		return
@@ -309,7 +307,7 @@ func without(list []*conn, k *conn) []*conn {
 	return list
 }
 
-// sessionRun is what the checkers must know of a session besides its operations.
+// sessionRun is what the checkers need to know of a session besides its operations.
 type sessionRun struct {
 	crashed bool
 	lapsed  bool // it has expired

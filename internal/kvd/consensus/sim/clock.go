@@ -6,15 +6,15 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 )
 
-// machineClock is the pair of clocks of one machine: the monotonic one runs a
-// little fast or slow, and the wall clock is off and may jump besides.
+// machineClock is the clocks of one machine: a monotonic clock that runs a little fast or slow,
+// and a wall clock that is off and may jump.
 type machineClock struct {
-	rate   float64 // 1 is true time
-	origin int64   // monotonic time at the beginning of the world
-	skew   int64   // wall clock less monotonic clock, nanoseconds
+	rate   float64 // 1 is exact
+	origin int64   // monotonic time at the start of the world
+	skew   int64   // wall clock minus monotonic clock, nanoseconds
 }
 
-// epoch is the wall clock's time when the world begins.
+// epoch is the wall clock's time at the start of the world.
 const epoch = int64(1_800_000_000) * int64(time.Second)
 
 func newMachineClock(r *random, drift float64, skew time.Duration) machineClock {
@@ -28,7 +28,7 @@ func (c *machineClock) read(now int64) consensus.Clock {
 	return consensus.Clock{Mono: mono, Wall: mono + c.skew}
 }
 
-// until is how much true time passes until the monotonic clock shows mono.
+// until returns how much true time passes until the monotonic clock shows mono.
 func (c *machineClock) until(now, mono int64) int64 {
 	return max(0, int64(float64(mono-c.origin)/c.rate)-now)
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// commits is the one order of operations as the replicas' machines show it: the
-// first replica to apply a revision says what stands there, and every other must
-// agree. It is the ground truth that the histories are checked against.
+// commits is the order of operations as applied by the replicas' machines: the first replica to
+// apply a revision defines it, and all others must agree. Histories are checked against it.
 type commits struct {
 	at      []commit // by revision
 	byOp    map[uint64]uint64
@@ -20,24 +19,23 @@ type commits struct {
 	issued  map[entryID]issue
 }
 
-// entryID is an entry of a leader, which may be replaced by that of another.
+// entryID identifies an entry of a leader, which another leader's may replace.
 type entryID struct{ index, term uint64 }
 
-// issue is the store's time that a leader gave to an entry, and when it did.
+// issue is the store's time that a leader gave to an entry, and when.
 type issue struct{ time, at int64 }
 
-// moment is a log entry as it was applied: how far the revisions and the log's
-// clock were after it.
+// moment is a log entry as it was applied: the revision and the log's clock after it.
 type moment struct {
 	known           bool
 	index, revision uint64
 	term            uint64
-	time            int64  // 0: who applied it first did not know
-	when            uint64 // step at which it was first applied
+	time            int64  // 0: unknown to the first replica that applied it
+	when            uint64 // the step at which it was first applied
 	by              uint64
 }
 
-// commit is a write that was applied somewhere.
+// commit is a write that a replica has applied.
 type commit struct {
 	known   bool
 	now     int64
@@ -49,7 +47,7 @@ type commit struct {
 	when    uint64 // step
 }
 
-// digester is a machine that can hash its state.
+// digester is a machine with a digest of its state.
 type digester interface{ Digest() uint64 }
 
 // machine is what a world needs of the replicated state.
@@ -58,17 +56,17 @@ type machine interface {
 	digester
 }
 
-// watched is a replica's machine; it reports what is applied.
-type watched struct {
+// recordingMachine is a replica's machine. It records what is applied.
+type recordingMachine struct {
 	machine
 	replica *replica
 	last    uint64 // revision
-	time    int64  // of the log, 0 until it is told
+	time    int64  // of the log, 0 until known
 	result  []byte // of the last evaluation
 }
 
 // Evaluate implements consensus.Machine.
-func (m *watched) Evaluate(now int64, writes [][]byte, command []byte) []byte {
+func (m *recordingMachine) Evaluate(now int64, writes [][]byte, command []byte) []byte {
 	r := m.machine.Evaluate(now, writes, command)
 	if m.result != nil && m.replica.random.chance(m.replica.w.Defects.StaleEvaluation) {
 		return m.result
@@ -78,13 +76,13 @@ func (m *watched) Evaluate(now int64, writes [][]byte, command []byte) []byte {
 }
 
 // Advance implements consensus.Machine.
-func (m *watched) Advance(revision uint64, now int64) {
+func (m *recordingMachine) Advance(revision uint64, now int64) {
 	m.time = max(m.time, now)
 	m.machine.Advance(revision, now)
 }
 
 // Apply implements consensus.Machine.
-func (m *watched) Apply(revision uint64, now int64, command []byte) []byte {
+func (m *recordingMachine) Apply(revision uint64, now int64, command []byte) []byte {
 	w := m.replica.w
 	m.spoil(revision, now)
 	result := m.machine.Apply(revision, now, command)
@@ -99,8 +97,8 @@ func (m *watched) Apply(revision uint64, now int64, command []byte) []byte {
 	return result
 }
 
-// spoil makes a state differ from that of the others, as broken memory might.
-func (m *watched) spoil(revision uint64, now int64) {
+// spoil makes a state differ from those of the other replicas, as bad memory might.
+func (m *recordingMachine) spoil(revision uint64, now int64) {
 	if x := m.replica; x.spoilt {
 		x.spoilt, x.odd = false, x.w.now
 		x.w.spoilt = true
@@ -111,7 +109,7 @@ func (m *watched) spoil(revision uint64, now int64) {
 }
 
 // Restore implements consensus.Machine.
-func (m *watched) Restore(r io.Reader) error {
+func (m *recordingMachine) Restore(r io.Reader) error {
 	m.last, m.time = 0, 0
 	return m.machine.Restore(r)
 }
@@ -148,7 +146,7 @@ func (l *commits) apply(w *World, by, revision uint64, c commit) {
 	}
 }
 
-// agree checks that a replica applies what the first one did.
+// agree checks that a replica applies the same as the first one did.
 func (l *commits) agree(w *World, by, revision uint64, first, c *commit) {
 	switch {
 	case !bytes.Equal(first.command, c.command):
@@ -162,7 +160,7 @@ func (l *commits) agree(w *World, by, revision uint64, first, c *commit) {
 	}
 }
 
-// snapshotTaken checks that all replicas' snapshots at one index are the same.
+// snapshotTaken checks that the snapshots of all replicas at an index are equal.
 func (w *World) snapshotTaken(by, index uint64, data []byte) {
 	if w.replica(by).odd != 0 {
 		return
@@ -176,7 +174,7 @@ func (w *World) snapshotTaken(by, index uint64, data []byte) {
 	w.images[index] = h.sum
 }
 
-// observe is told by the core what matters for safety.
+// observe processes the events of the core.
 func (r *replica) observe(e consensus.Event) {
 	if e.Kind == consensus.EventApplied {
 		r.w.log.applied(r.w, moment{known: true, index: e.Index, term: e.View, revision: r.core.Revision(), time: r.machine.time, by: r.id})
@@ -193,9 +191,9 @@ func (r *replica) observe(e consensus.Event) {
 	}
 }
 
-// timeGoes checks that the store's time is no faster than the fastest monotonic
-// clock, whatever wall clocks do.
-func (w *World) timeGoes(t int64) {
+// checkTimeRate checks that the store's time is no faster than the fastest monotonic clock,
+// whatever the wall clocks do.
+func (w *World) checkTimeRate(t int64) {
 	switch {
 	case t == 0:
 	case w.beginning == 0:
@@ -205,9 +203,9 @@ func (w *World) timeGoes(t int64) {
 	}
 }
 
-// timeStands checks that the store's time has not stopped, where nothing crashed, and no
-// disk hung, that it could have stood still for: while a majority cannot write, it does.
-func (ck *checker) timeStands() {
+// timeAdvances checks that the store's time has not stopped, in runs without crashes and hung
+// disks: while a majority cannot write, it stands still.
+func (ck *checker) timeAdvances() {
 	x := ck.leader()
 	if x == nil || ck.beginning == 0 || ck.Stats.Faults.Crashes+ck.Stats.Faults.HungDisks > 0 {
 		return
@@ -217,12 +215,12 @@ func (ck *checker) timeStands() {
 	}
 }
 
-// lifetimes checks that the store's time does not move by more, from any entry to any
-// later one, than the fastest monotonic clock may have between the moments at which
-// leaders wrote the two: so no key ends before it has lived for its time to live.
+// lifetimes checks that the store's time does not advance between any two entries by more than
+// the fastest monotonic clock may have between the times at which leaders wrote them, so that
+// no key expires before the end of its time to live.
 func (ck *checker) lifetimes() {
 	rate := 1 + ck.profile.Drift
-	least := math.Inf(1) // how far the store's time was ahead of that clock, at the entry where it was least so
+	least := math.Inf(1) // the least lead of the store's time over that clock at an entry so far
 	var from issue
 	for _, m := range ck.log.moments {
 		i, timed := ck.log.issued[entryID{m.index, m.term}]
@@ -240,16 +238,16 @@ func (ck *checker) lifetimes() {
 	}
 }
 
-// clockSlack is what rounding may bring: clocks here are read to the nanosecond, and a
-// time is carried on thousands of times.
+// clockSlack allows for rounding: clocks are read in nanoseconds, and a time is continued
+// thousands of times.
 const clockSlack = 50 * time.Microsecond
 
-// timeSlack is what messages and elections may take from the store's time, and what
-// the first time may be late.
+// timeSlack is what the store's time may lose by messages and elections, and by the delay of
+// the first time.
 const timeSlack = 2 * time.Second
 
-// applied notes how far an entry leads, and checks that it leads every replica
-// there.
+// applied records the revision that an entry leads to, and checks that it is the same on every
+// replica.
 func (l *commits) applied(w *World, m moment) {
 	if m.index > 1<<24 {
 		w.violate("order", "replica %d applies entry %d", m.by, m.index)
@@ -259,7 +257,7 @@ func (l *commits) applied(w *World, m moment) {
 		l.moments = append(l.moments, moment{})
 	}
 	first := &l.moments[m.index]
-	w.timeGoes(m.time)
+	w.checkTimeRate(m.time)
 	switch {
 	case !first.known:
 		*first = m

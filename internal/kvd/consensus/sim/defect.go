@@ -5,23 +5,22 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Defects are deliberate bugs of what lies around the core: the shell, its disk
-// and its clients. Among them are those of the reference implementation that
-// were not in its protocol.
+// Defects are deliberate bugs outside the core: in the code around it, the disk and the
+// clients. They include bugs of the reference implementation outside its protocol.
 type Defects struct {
-	Reorder           bool    // every message is handled by itself: no order on a connection
-	StaleClock        bool    // the clock is read before what waits is taken: a pause goes unnoticed
-	SmallQueue        int     // a replica with so many messages waiting stops for ever
-	DropReplies       float64 // share of replies that a full queue loses
-	NeverAskAgain     bool    // clients wait for the first answer, however long
+	Reorder           bool    // every message is handled separately: no order on a connection
+	StaleClock        bool    // the clock is read before waiting messages are taken: a pause goes unnoticed
+	SmallQueue        int     // a replica with so many waiting messages stops permanently
+	DropReplies       float64 // share of replies that a full queue drops
+	NeverAskAgain     bool    // clients wait for the first answer, however long it takes
 	ProxyOnly         bool    // only one replica, chosen beforehand, answers a client
-	SwapReplies       bool    // of two answers to one client the second carries the first one's value
-	StaleEvaluation   float64 // share of evaluations that give the one before: a buffer was used again
-	EarlyPersisted    bool    // the disk says that it is done when it begins
-	LoseSynced        float64 // chance that a crash loses records that were synced
-	SnapshotNotSynced bool    // a crash may bring back the snapshot before
-	TokenStands       bool    // clients do not move their token when a strong write ends
-	CompleteAlone     bool    // clients do not count votes: the leader's word is enough
+	SwapReplies       bool    // the second of two answers to one client carries the value of the first
+	StaleEvaluation   float64 // share of evaluations that return the previous result: a buffer was reused
+	EarlyPersisted    bool    // the disk reports completion when it starts
+	LoseSynced        float64 // chance that a crash loses records that were flushed
+	SnapshotNotSynced bool    // a crash may bring back the previous snapshot
+	TokenStands       bool    // clients do not advance their token when a strong write completes
+	CompleteAlone     bool    // clients do not count votes: the leader's result is enough
 	VotesOfAnyView    bool    // clients count votes of any view
 }
 
@@ -43,7 +42,7 @@ func (d *Defects) spoil(sends []consensus.Send) {
 	}
 }
 
-// mislead changes what a client's library gets to see.
+// mislead changes what a client's library receives.
 func (d *Defects) mislead(m *wire.Message, view uint64) {
 	switch {
 	case d.TokenStands && m.Kind == wire.Done:
@@ -57,7 +56,7 @@ func (d *Defects) mislead(m *wire.Message, view uint64) {
 	}
 }
 
-// dropped reports that a reply does not reach the client.
+// dropped reports whether a reply is lost.
 func (k *conn) dropped() bool {
 	d := &k.client.w.Defects
 	if d.ProxyOnly && k.replica.id != uint64(1+k.client.session%k.client.w.Config.Replicas) {

@@ -8,30 +8,30 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 )
 
-// disk is what one replica keeps: segments of records and the newest snapshot.
-// Records are on it for good only when a sync that began after they were written
-// has ended. A crash loses what was not written, and any end of what was written
-// and not synced: a log with chained checksums keeps a prefix.
+// disk is the disk of a replica: segments of records and the newest snapshot. Records are
+// durable when a flush that started after they were written has completed. A crash loses what
+// was not written, and an arbitrary tail of what was written and not flushed: a log with
+// chained checksums keeps a prefix.
 type disk struct {
 	w      *World
 	random *random
 	owner  *replica
 
 	segments []segment
-	queue    []diskWrite // handed over, not yet written
-	busy     bool        // a sync is under way
-	urgent   bool        // something in the queue is waited for
+	queue    []diskWrite // submitted, not yet written
+	busy     bool        // a flush is in progress
+	urgent   bool        // something waits for the queue
 
 	snapshot  savedState   // the newest one
-	before    savedState   // the one before
-	delivered []savedState // came from peers; one becomes the newest when the log says so
+	before    savedState   // the previous one
+	delivered []savedState // from other replicas; one becomes the newest when the log says so
 	rolling   int          // records after which a segment is full
 
-	median time.Duration // of a sync
-	slow   float64       // factor, 1 is healthy
-	hang   int64         // until when nothing ends that is begun
-	began  int64         // when the sync began that is under way
-	fail   float64       // chance that a sync fails, which stops the replica
+	median time.Duration // of a flush
+	slow   float64       // factor, 1 is normal
+	hang   int64         // until this time no operation completes that has started
+	began  int64         // start of the flush in progress
+	fail   float64       // chance that a flush fails, which stops the replica
 }
 
 type segment struct {
@@ -45,7 +45,7 @@ type savedState struct {
 	data  []byte
 }
 
-// diskWrite is one set of records in their order. carry begins a segment.
+// diskWrite is a set of records in order. carry starts a segment.
 type diskWrite struct {
 	records []consensus.Record
 	ticket  uint64
@@ -56,8 +56,8 @@ func newDisk(w *World, owner *replica, median time.Duration, rolling int) *disk 
 	return &disk{w: w, random: w.random.fork("disk" + string(rune('0'+owner.id))), owner: owner, median: median, slow: 1, rolling: rolling, segments: make([]segment, 1)}
 }
 
-// write takes records that Persisted(ticket) is to follow. Without urgent the
-// sync may wait for the next ones.
+// write submits records, whose completion Persisted(ticket) reports. If not urgent, the flush
+// may wait for further records.
 func (d *disk) write(records []consensus.Record, ticket uint64, urgent bool) {
 	for _, r := range records {
 		if r.Kind == consensus.RecordReset {
@@ -81,7 +81,7 @@ func (d *disk) write(records []consensus.Record, ticket uint64, urgent bool) {
 	}
 }
 
-// accept makes the snapshot of index, which a peer has sent, the newest one.
+// accept makes the snapshot of index, which another replica has sent, the newest one.
 func (d *disk) accept(index uint64) {
 	for _, s := range d.delivered {
 		if s.index == index {
@@ -91,7 +91,7 @@ func (d *disk) accept(index uint64) {
 	}
 }
 
-// full reports that the segment is full, with what waits to be written.
+// full reports whether the segment is full, including what waits to be written.
 func (d *disk) full() bool {
 	n := len(d.segments[len(d.segments)-1].records)
 	for _, q := range d.queue {
@@ -103,7 +103,7 @@ func (d *disk) full() bool {
 	return n >= d.rolling
 }
 
-// start writes everything that waits and syncs it, unless a sync is under way.
+// start writes and flushes everything that waits, unless a flush is in progress.
 func (d *disk) start() {
 	if d.busy || !d.urgent || len(d.queue) == 0 {
 		return
@@ -150,22 +150,22 @@ func (d *disk) start() {
 	})
 }
 
-// hangs reports that a sync takes longer than any disk does that works.
+// hangs reports whether a flush has taken longer than on any working disk.
 func (d *disk) hangs() bool { return d.busy && d.w.now-d.began > int64(hangPatience) }
 
-// hangPatience is how long the slowest disk takes that works, and more.
+// hangPatience is longer than any flush of a working disk.
 const hangPatience = 2 * time.Second
 
-// release drops the segments that a snapshot up to index covers, as soon as a
-// newer segment, which begins with all that must be carried over, is on disk.
+// release drops the segments that a snapshot up to index covers, once a newer segment is on
+// disk, which starts with all that must be carried over.
 func (d *disk) release(index uint64) {
 	for len(d.segments) > 1 && d.segments[0].top <= index && d.segments[1].synced > 0 {
 		d.segments = d.segments[1:]
 	}
 }
 
-// save writes a snapshot in the background. The frozen state is read only at
-// the end, when the machine has moved on.
+// save writes a snapshot in the background. The frozen state is read only at the end, when the
+// machine has advanced.
 func (d *disk) save(s *consensus.Snapshot) {
 	life := d.owner.life
 	d.w.after(d.random.around(time.Duration(float64(d.median)*d.slow*8)), func() {
@@ -189,7 +189,7 @@ func (d *disk) save(s *consensus.Snapshot) {
 	})
 }
 
-// crash loses what is not synced, or only the end of it.
+// crash loses what is not flushed, or only its tail.
 func (d *disk) crash() {
 	d.queue, d.busy, d.urgent, d.delivered = nil, false, false, nil
 	if d.w.Defects.SnapshotNotSynced && d.random.chance(0.5) {
@@ -214,14 +214,14 @@ func (d *disk) crash() {
 		d.w.Stats.Faults.TornRecords += uint64(unsynced - keep)
 		s.records = s.records[:s.synced+keep]
 		s.synced = len(s.records)
-		if keep < unsynced { // nothing after a torn place was there
+		if keep < unsynced { // nothing follows a torn record
 			d.segments = d.segments[:i+1]
 			return
 		}
 	}
 }
 
-// recovered is what a replica finds when it starts on this disk.
+// recovered returns what a replica finds when it starts on this disk.
 func (d *disk) recovered() consensus.Recovered {
 	r := consensus.Recovered{Records: func(yield func(consensus.Record) error) error {
 		for _, s := range d.segments {

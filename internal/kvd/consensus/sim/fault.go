@@ -6,16 +6,16 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 )
 
-// nemesis does harm to a world.
+// nemesis injects faults into a world.
 type nemesis struct {
 	*World
-	own *random // draws when it strikes at what just happened
+	own *random // for faults in response to events
 }
 
-// fault does something bad to the world, and plans its end.
+// fault injects a fault and schedules its end.
 type fault func(n *nemesis, r *random)
 
-// Faults counts what was done to a world.
+// Faults counts the injected faults.
 type Faults struct {
 	Crashes       uint64 // of replicas
 	ClientCrashes uint64 // of clients
@@ -26,17 +26,17 @@ type Faults struct {
 	Duplicated    uint64 // messages delivered twice
 	SlowDisks     uint64 // disks that became slow for a while
 	FailedSyncs   uint64 // flushes that failed
-	LostDisks     uint64 // replicas that lost their disk for good
+	LostDisks     uint64 // replicas that lost their disk permanently
 	HungDisks     uint64 // disks that hung for a while
 	TornRecords   uint64 // records lost or cut by a crash before their flush
 	SlowReplicas  uint64 // replicas that became slow for a while
 	Pauses        uint64 // replicas that were stopped for a while
 	ClockJumps    uint64 // jumps of a wall clock
 	Transfers     uint64 // leaderships handed over on request
-	MemberChanges uint64 // changes of the members
+	MemberChanges uint64 // changes of members
 }
 
-// run draws faults until the end.
+// run injects faults at random until the end.
 func (n *nemesis) run(p *Profile, end int64) {
 	r := n.random.fork("nemesis")
 	total := 0
@@ -63,8 +63,8 @@ func (n *nemesis) run(p *Profile, end int64) {
 	n.after(r.between(p.Every/4, p.Every*7/4), next)
 }
 
-// heal ends every fault: who is down comes back, the network is whole, disks
-// and processes are healthy.
+// heal ends every fault: stopped replicas restart, and the network, disks and processes work
+// normally.
 func (w *World) heal() {
 	w.note("everything heals")
 	w.net.heal(w.places())
@@ -75,7 +75,7 @@ func (w *World) heal() {
 	}
 }
 
-// restart brings a replica back unless it is gone for good.
+// restart restarts a replica unless it is gone permanently.
 func (w *World) restart(r *replica) {
 	if r.up || r.gone {
 		return
@@ -91,14 +91,14 @@ func allPresets() []consensus.Switches {
 	for _, name := range consensus.PresetNames() {
 		s, err := consensus.Preset(name)
 		if err != nil {
-			panic(err) // the list and the table are side by side
+			panic(err) // list and table have the same names
 		}
 		all = append(all, s)
 	}
 	return all
 }
 
-// alive lists the replicas that run.
+// alive returns the running replicas.
 func (w *World) alive() []*replica {
 	var list []*replica
 	for _, r := range w.replicas {
@@ -109,7 +109,7 @@ func (w *World) alive() []*replica {
 	return list
 }
 
-// leader is the replica that leads in the highest term, nil if none does.
+// leader returns the leader of the highest term, nil if there is none.
 func (w *World) leader() *replica {
 	var found *replica
 	var term uint64
@@ -127,7 +127,7 @@ func (n *nemesis) crashFor(r *random, x *replica) {
 	switch {
 	case r.chance(0.1):
 		down *= 5
-	case r.chance(0.3): // sooner than anybody notices
+	case r.chance(0.3): // sooner than any replica notices
 		down = r.between(time.Millisecond/10, 5*time.Millisecond)
 	}
 	n.after(down, func() { n.restart(x) })
@@ -151,7 +151,7 @@ func (n *nemesis) crashAll(r *random) {
 	}
 }
 
-// split cuts the replicas of one side, with some clients, off from the others.
+// split separates the replicas of one side, with some clients, from the others.
 func (n *nemesis) split(r *random, side []*replica, both bool) {
 	in := map[place]bool{}
 	for _, x := range side {
@@ -187,8 +187,8 @@ func (n *nemesis) isolateOne(r *random) {
 	}
 }
 
-// isolate cuts a replica off, half of the time from other replicas only: then
-// clients reach both sides.
+// isolate separates a replica, half of the time from other replicas only: then clients reach
+// both sides.
 func (n *nemesis) isolate(r *random, x *replica) {
 	if r.chance(0.5) {
 		n.split(r, []*replica{x}, true)
@@ -204,7 +204,7 @@ func (n *nemesis) isolate(r *random, x *replica) {
 	n.net.cutFor(p, r)
 }
 
-// ambush strikes where something delicate has just happened.
+// ambush injects a fault right after a critical event.
 func (n *nemesis) ambush(x *replica) {
 	r := n.own
 	if n.healing || !r.chance(n.profile.Ambush) {
@@ -285,7 +285,7 @@ func (n *nemesis) pauseOne(r *random, x *replica) {
 	}
 	n.Stats.Faults.Pauses++
 	length := r.between(time.Millisecond, 2*time.Second)
-	if r.chance(0.6) { // about as long as a lease
+	if r.chance(0.6) { // about the length of a lease
 		length = int64(float64(n.Config.Tick*int64(n.Config.Election)) * (0.5 + 2.5*r.fraction()))
 	}
 	n.note("replica %d pauses for %d ms", x.id, length/int64(time.Millisecond))

@@ -1,6 +1,6 @@
 package sim
 
-// hash is 64-bit FNV-1a: it tells runs and states apart, nothing else.
+// hash is 64-bit FNV-1a. It only distinguishes runs and states.
 type hash struct{ sum uint64 }
 
 func newHash() hash { return hash{0xcbf29ce484222325} }

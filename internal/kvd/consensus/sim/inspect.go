@@ -1,6 +1,6 @@
 package sim
 
-// inspection is what a look at a core found, to be compared with the next one.
+// inspection is the state of a core at an inspection, to be compared with the next one.
 type inspection struct {
 	term, view, commit, applied, revision uint64
 }

@@ -10,13 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// realTime checks that all strong operations, on all keys together, have
-// one order which agrees with real time and with what they answered. The answers
-// fix where each stands relative to those that it conflicts with (checkAnswers
-// has compared them); those that commute may have entered the log in another
-// order than they happened in, after a change of leader. So the question is
-// whether "before in the log, and in conflict" and "answered before the other
-// was asked" together have a cycle.
+// realTime checks that all strong operations, on all keys together, have one order that agrees
+// with real time and with their answers. The answers fix the order of operations that conflict
+// (answers has compared them). Operations that commute may be in the log in another order than
+// they happened in, after a change of leader. So the check is whether "before in the log, and
+// in conflict" and "answered before the other was issued" together have a cycle.
 func (ck *checker) realTime() {
 	nodes := ck.strongNodes()
 	edges := conflicts(nodes)
@@ -53,15 +51,14 @@ func (ck *checker) realTime() {
 	}
 }
 
-// node is an operation in the order that is looked for. end is when it was
-// answered, or never.
+// node is an operation in the graph. end is when it was answered, or never.
 type node struct {
 	o   *operation
 	end uint64
 }
 
-// strongNodes lists what has a place: strong operations, and the weak writes in
-// the log, which happen at some time after they were asked for.
+// strongNodes returns the operations with a place in the order: strong operations, and the weak
+// writes in the log, which happen at some time after they were issued.
 func (ck *checker) strongNodes() []*node {
 	var nodes []*node
 	for _, o := range ck.history {
@@ -77,7 +74,7 @@ func (ck *checker) strongNodes() []*node {
 	return nodes
 }
 
-// conflicts lists, per node, which ones must come after it because of the log.
+// conflicts returns, for each node, the nodes that must follow it because of the log.
 func conflicts(nodes []*node) [][]int {
 	edges := make([][]int, len(nodes))
 	byKey := map[string][]int{}
@@ -121,7 +118,7 @@ func position(o *operation) int {
 	return p
 }
 
-// universe is every key that a workload uses.
+// universe has all keys that a workload uses.
 var universe = func() []string {
 	var keys []string
 	for _, kind := range "ckt" {
@@ -132,7 +129,7 @@ var universe = func() []string {
 	return keys
 }()
 
-// touched lists the keys of an operation, those of spans one by one.
+// touched returns the keys of an operation, including each key of its spans.
 func touched(o *operation) []string {
 	var keys []string
 	for _, k := range universe {
@@ -143,7 +140,7 @@ func touched(o *operation) []string {
 	return keys
 }
 
-// stuck names the operations of a cycle, or some that wait for it.
+// stuck describes the operations of a cycle, or some that wait for it.
 func stuck(nodes []*node, waiting []int, earliest uint64) string {
 	var b strings.Builder
 	shown := 0
@@ -156,25 +153,24 @@ func stuck(nodes []*node, waiting []int, earliest uint64) string {
 	return b.String()
 }
 
-// register is one key as the linearizability checker sees it. It knows nothing
-// of logs and revisions: it is the view of a stranger who only has the clients'
-// notes.
+// register is a key as the linearizability checker sees it: without logs and revisions, only by
+// the clients' records.
 type register struct {
 	exists bool
 	value  string
 }
 
-// maxHistory is how long a key's history may be: the search is exponential.
+// maxHistory is the longest history of a key that is checked: the search is exponential.
 const maxHistory = 80
 
-// patience is how long the search for one key's order may take. What it gives up
-// is counted, and bounded by the tests.
+// patience limits the search for one key's order. Searches that give up are counted, and tests
+// limit them.
 const patience = 500 * time.Millisecond
 
-// registers gives the histories of single keys to porcupine.
+// registers checks the histories of single keys with porcupine.
 func (ck *checker) registers() {
 	if ck.Seed%4 != 0 {
-		return // the search costs more than the run; checkRealTime has seen them all
+		return // the search would take longer than the run; realTime has checked these operations
 	}
 	model := porcupine.Model{
 		Init: func() any { return register{} },
@@ -182,7 +178,7 @@ func (ck *checker) registers() {
 	}
 	for _, k := range universe {
 		if k[0] == 't' {
-			continue // goes by itself
+			continue // it expires
 		}
 		history, ok := ck.historyOf(k)
 		if !ok || len(history) == 0 || len(history) > maxHistory {
@@ -200,8 +196,7 @@ func (ck *checker) registers() {
 	}
 }
 
-// historyOf lists the operations on a key, or none if some of them touch others
-// besides.
+// historyOf returns the operations on a key, or none if some of them touch other keys as well.
 func (ck *checker) historyOf(key string) ([]porcupine.Operation, bool) {
 	var history []porcupine.Operation
 	for _, o := range ck.history {
@@ -220,7 +215,7 @@ func (ck *checker) historyOf(key string) ([]porcupine.Operation, bool) {
 	return history, true
 }
 
-// stepRegister reports whether the register answers so, and what it holds then.
+// stepRegister reports whether the register gives this answer, and returns its next state.
 func stepRegister(state, input, output any) (bool, any) {
 	s, o := state.(register), input.(*operation)
 	m := newOracle()
@@ -235,7 +230,7 @@ func stepRegister(state, input, output any) (bool, any) {
 		if err != nil {
 			return false, s
 		}
-		r.Revision = 0 // positions are not a stranger's business
+		r.Revision = 0 // the checker does not know positions
 		if string(r.Append(nil)) != string(got.Append(nil)) {
 			return false, s
 		}

@@ -2,20 +2,20 @@ package sim
 
 import "time"
 
-// network carries bytes between the machines of a world. Of one link what
-// arrives arrives in order, as on a connection; links know nothing of each
-// other, so messages of different links overtake each other at will.
+// network carries messages between the machines of a world. Messages of one link arrive in
+// order, as on a connection. Links are independent, so messages of different links overtake
+// each other.
 type network struct {
 	w         *World
 	random    *random
 	links     map[[2]place]*link
 	median    time.Duration // of a link's delay, before its own factor
-	loss      float64       // of messages between replicas
-	duplicate float64       // of messages between replicas: the second one comes late
+	loss      float64       // share of messages between replicas that are lost
+	duplicate float64       // share of messages between replicas that arrive twice, the second time late
 }
 
-// place is where a message is sent from or to: a replica by its id, or a client
-// from firstClientPlace on.
+// place is the source or destination of a message: a replica by its id, or a client from
+// firstClientPlace on.
 type place int
 
 const firstClientPlace place = 1000
@@ -24,7 +24,7 @@ func (p place) isReplica() bool { return p < firstClientPlace }
 
 // link is one direction between two places.
 type link struct {
-	cuts   int     // by how many faults it is cut
+	cuts   int     // number of faults that cut it
 	factor float64 // of the median delay
 	last   int64   // when the latest message arrives
 }
@@ -42,8 +42,8 @@ func (n *network) link(from, to place) *link {
 	return l
 }
 
-// send delivers message, which belongs to the network from now on, unless it is
-// lost: then lost is called at the moment when it would have arrived.
+// send delivers message, which the network owns from now on. If the message is lost, lost is
+// called at the time at which it would have arrived.
 func (n *network) send(from, to place, message []byte, deliver func([]byte), lost func()) {
 	l := n.link(from, to)
 	at := n.w.now + 1 + n.random.around(time.Duration(float64(n.median)*l.factor))
@@ -57,10 +57,10 @@ func (n *network) send(from, to place, message []byte, deliver func([]byte), los
 	n.w.Stats.Messages++
 	if peers && n.random.chance(n.loss) {
 		n.w.Stats.Faults.Lost++
-		n.w.agenda.push(at, lost)
+		n.w.queue.push(at, lost)
 		return
 	}
-	n.w.agenda.push(at, func() {
+	n.w.queue.push(at, func() {
 		if l.cuts > 0 {
 			n.w.Stats.Faults.CutOff++
 			lost()
@@ -71,7 +71,7 @@ func (n *network) send(from, to place, message []byte, deliver func([]byte), los
 	if peers && n.random.chance(n.duplicate) {
 		n.w.Stats.Faults.Duplicated++
 		again := append([]byte(nil), message...)
-		n.w.agenda.push(at+n.random.between(0, 100*time.Millisecond), func() {
+		n.w.queue.push(at+n.random.between(0, 100*time.Millisecond), func() {
 			if l.cuts == 0 {
 				deliver(again)
 			}
@@ -79,10 +79,10 @@ func (n *network) send(from, to place, message []byte, deliver func([]byte), los
 	}
 }
 
-// partition is a set of links that one fault cuts.
+// partition is the set of links that one fault cuts.
 type partition []*link
 
-// cut stops what goes from one place to another, and back if both.
+// cut cuts the link from one place to another, and the reverse one if both is set.
 func (p *partition) cut(n *network, from, to place, both bool) {
 	*p = append(*p, n.link(from, to))
 	if both {
@@ -90,8 +90,7 @@ func (p *partition) cut(n *network, from, to place, both bool) {
 	}
 }
 
-// cutFor cuts the links for a while: some of the time of an election, or some
-// elections long.
+// cutFor cuts the links for a while, from a part of an election to several elections.
 func (n *network) cutFor(p partition, r *random) {
 	n.w.Stats.Faults.Partitions++
 	for _, l := range p {
@@ -106,7 +105,7 @@ func (n *network) cutFor(p partition, r *random) {
 	})
 }
 
-// heal mends every link between the places.
+// heal restores every link between the places.
 func (n *network) heal(places []place) {
 	for _, a := range places {
 		for _, b := range places {

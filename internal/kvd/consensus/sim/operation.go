@@ -10,15 +10,15 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// operation is one thing that a client asked for, and what became of it. Times
-// are steps of the world, of which no two are equal.
+// operation is an operation of a client with its outcome. Times are steps of the world, all
+// different.
 type operation struct {
-	id      uint64 // from 1; in a write it travels in a field that the verb ignores
-	session int    // index of the world's sessions
-	order   int    // its place in the session's program
+	id      uint64 // from 1; a write carries it in a field that its verb ignores
+	session int    // index in World.sessions
+	order   int    // its number in the session's program
 	write   bool
 	weak    bool
-	wait    bool // asks until the session's earlier writes are at a quorum
+	wait    bool // waits until the session's earlier writes are committed
 	command wire.Command
 	bytes   []byte
 	foot    wire.Footprint
@@ -27,14 +27,14 @@ type operation struct {
 	returned uint64 // 0: never
 	failure  string // why the session gave up, "" if it did not
 	refused  bool   // the failure says that nothing happened
-	result   []byte // as bytes, without the write's own revision
-	revision uint64 // of a read: the position at which it was answered; of a write, where the log has it
+	result   []byte // encoded, without the write's own revision
+	revision uint64 // of a read: the position at which it was answered; of a write: its revision in the log
 	index    uint64 // of the token
 	view     uint64
 	fast     bool
 }
 
-// done reports that the operation was answered.
+// done reports whether the operation was answered.
 func (o *operation) done() bool { return o.returned != 0 && o.failure == "" }
 
 func (o *operation) String() string {
@@ -124,7 +124,7 @@ func describeParsed(r *wire.Result) string {
 	return b.String()
 }
 
-// describe shows a message in a trace.
+// describe formats a message for a trace.
 func describe(m *wire.Message) string {
 	s := m.String()
 	if m.Kind == wire.Raft {
@@ -133,10 +133,10 @@ func describe(m *wire.Message) string {
 	return s
 }
 
-// size is how long a key's value may grow: Append stops being chosen.
+// maxKeys is the largest number of registers.
 const maxKeys = 8
 
-// workload makes up commands.
+// workload generates commands.
 type workload struct {
 	random *random
 	keys   int     // registers k0 … and counters c0 …
@@ -149,8 +149,7 @@ type workload struct {
 func (l *workload) key() string     { return fmt.Sprintf("k%d", l.random.below(l.keys)) }
 func (l *workload) counter() string { return fmt.Sprintf("c%d", l.random.below(l.keys)) }
 
-// operation draws the next one of a session. known is what the session last
-// read, for compare-and-set.
+// operation returns a random operation.
 func (l *workload) operation(writes float64, weakAllowed bool) *operation {
 	l.next++
 	o := &operation{id: l.next, write: l.random.chance(writes), weak: weakAllowed && l.random.chance(l.weak)}
@@ -252,7 +251,7 @@ func (l *workload) query() wire.Command {
 	return wire.Command{Verb: wire.Get, Key: l.key()}
 }
 
-// describeRaft shows a message of the engine.
+// describeRaft formats a message of the engine.
 func describeRaft(data []byte) string {
 	m := &pb.Message{}
 	if err := proto.Unmarshal(data, m); err != nil {

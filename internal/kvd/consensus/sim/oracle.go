@@ -11,10 +11,9 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// oracle is a slow and obvious implementation of what the workload's commands
-// mean: a map, walked where a real store has indexes. The checkers replay the
-// log of a run through one and compare every answer with it, and a world may run
-// on oracles instead of on the real store.
+// oracle is a slow and simple implementation of the workload's commands: it searches a map
+// where the real store has indexes. The checkers replay the log of a run on an oracle and
+// compare every answer. The replicas of a world may use oracles instead of the real store.
 type oracle struct {
 	Items  map[string]oracleItem
 	Leases map[uint64]oracleLease
@@ -73,7 +72,7 @@ func (o *oracle) Evaluate(now int64, writes [][]byte, command []byte) []byte {
 	return c.Apply(pendingRevision, now, command)
 }
 
-// pendingRevision is what a read shows of writes which have no revision yet.
+// pendingRevision is the revision that reads show for writes that have none yet.
 const pendingRevision = 0
 
 func isWrite(command []byte) bool { return len(command) > 0 && wire.Verb(command[0]).IsWrite() }
@@ -275,7 +274,7 @@ func (o *oracle) Steady(f *wire.Footprint) bool {
 	return true
 }
 
-// Untouched implements consensus.Machine: no history is kept.
+// Untouched implements consensus.Machine. There is no history.
 func (o *oracle) Untouched(since map[string]uint64) { clear(since) }
 
 // Footprint implements consensus.Machine.
@@ -311,7 +310,7 @@ func (o *oracle) Due() int64 {
 // SetFormat implements consensus.Machine.
 func (o *oracle) SetFormat(uint64) {}
 
-// Digest is a hash of the whole state, the same for the same state.
+// Digest implements consensus.Machine.
 func (o *oracle) Digest() uint64 {
 	h := newHash()
 	for _, k := range o.keys("", "") {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Profile says what goes wrong in a run, and how often. The numbers of a fault
-// are weights: when it is time for a fault, one is drawn.
+// Profile says which faults a run has and how often. The numbers of faults are weights for
+// drawing the next one.
 type Profile struct {
 	Name  string
 	About string
@@ -15,23 +15,23 @@ type Profile struct {
 
 	Crash, CrashAll, CrashLeader                int
 	Partition, Isolate, OneWay, CutClient       int
-	Triangle                                    int // one other replica no longer hears the leader, a third hears both
+	Triangle                                    int // a replica no longer hears the leader, a third one hears both
 	SlowDisk, FailDisk, SlowReplica, HangDisk   int
 	Pause, PauseLeader, ClockJump               int
 	ClientCrash, Transfer, Membership, LoseDisk int
 
 	Delay           time.Duration // median, one way
-	Loss, Duplicate float64       // share of messages between replicas
+	Loss, Duplicate float64       // shares of messages between replicas
 	Drift           float64       // of a monotonic clock, either way
 	Skew            time.Duration // of a wall clock, either way
 	Sync            time.Duration // median
 	SnapshotBytes   int64         // of log; 0: seldom
 	Segment         int           // records in a segment of the log; 0: drawn from the seed
-	Ambush          float64       // chance of a fault where something delicate has just happened
-	Presets         bool          // a replica may come back with another preset
+	Ambush          float64       // chance of a fault right after a critical event
+	Presets         bool          // a restarted replica may have another preset
 }
 
-// Profiles lists all profiles.
+// Profiles returns all profiles.
 func Profiles() []Profile {
 	const ms = time.Millisecond
 	return []Profile{
@@ -73,7 +73,7 @@ func Profiles() []Profile {
 	}
 }
 
-// ProfileByName returns the profile of that name.
+// ProfileByName returns the profile with this name.
 func ProfileByName(name string) (Profile, error) {
 	var names []string
 	for _, p := range Profiles() {
@@ -85,7 +85,7 @@ func ProfileByName(name string) (Profile, error) {
 	return Profile{}, fmt.Errorf("profile %q: want one of %v", name, names)
 }
 
-// weights lists the faults of a profile.
+// weights returns the faults of a profile with their weights.
 func (p *Profile) weights() []struct {
 	kind   fault
 	weight int

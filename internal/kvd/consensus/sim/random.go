@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// random is a small seeded generator (splitmix64). It is our own so that a seed
+// random is a small seeded generator (splitmix64). It is part of this package so that a seed
 // means the same run with every version of Go.
 type random struct{ state uint64 }
 
 func newRandom(seed uint64) *random { return &random{seed} }
 
-// fork returns a generator of its own for one part of the world, so that a draw
-// more in one part does not change what another part draws.
+// fork returns a separate generator for a part of the world, so that another draw in one part
+// does not change the draws of another.
 func (r *random) fork(name string) *random {
 	h := r.state
 	for _, c := range []byte(name) {
@@ -31,19 +31,19 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// below is a number in [0, n).
+// below returns a number in [0, n).
 func (r *random) below(n int) int {
 	hi, _ := bits.Mul64(r.next(), uint64(n))
 	return int(hi)
 }
 
-// fraction is a number in [0, 1).
+// fraction returns a number in [0, 1).
 func (r *random) fraction() float64 { return float64(r.next()>>11) / (1 << 53) }
 
-// chance is true with probability p.
+// chance returns true with probability p.
 func (r *random) chance(p float64) bool { return p > 0 && r.fraction() < p }
 
-// between is a duration in [lo, hi), in nanoseconds.
+// between returns a duration in [lo, hi), in nanoseconds.
 func (r *random) between(lo, hi time.Duration) int64 {
 	if hi <= lo {
 		return int64(lo)
@@ -51,8 +51,8 @@ func (r *random) between(lo, hi time.Duration) int64 {
 	return int64(lo) + int64(r.fraction()*float64(hi-lo))
 }
 
-// around is a duration with the given median and a long tail: between a half
-// and twice of it mostly, sometimes ten times as much.
+// around returns a duration with this median and a long tail: mostly between half and twice the
+// median, sometimes ten times as much.
 func (r *random) around(median time.Duration) int64 {
 	m := float64(median) * (0.5 + r.fraction())
 	if r.chance(0.05) {
@@ -61,10 +61,10 @@ func (r *random) around(median time.Duration) int64 {
 	return int64(m)
 }
 
-// pick is an element of list.
+// pick returns an element of list.
 func pick[T any](r *random, list []T) T { return list[r.below(len(list))] }
 
-// shuffle puts list in random order.
+// shuffle shuffles list.
 func shuffle[T any](r *random, list []T) {
 	for i := len(list) - 1; i > 0; i-- {
 		j := r.below(i + 1)

@@ -9,48 +9,47 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// replica is a machine of the world with one consensus.Core on it. It does what
-// the real shell does: gather what happened, look at the clock, tell the core,
-// carry out the effects.
+// replica is a machine of the world with a consensus.Core. Like package replica, it collects
+// events, reads the clock, passes the events to the core and executes the effects.
 type replica struct {
 	w       *World
 	id      uint64
 	random  *random
 	clock   machineClock
 	disk    *disk
-	members []consensus.Member // the first ones; none: it joins
+	members []consensus.Member // the first members; none: it joins
 	preset  consensus.Switches
 
 	core    *consensus.Core
-	machine *watched
-	life    uint64 // counts starts and crashes: what was planned in another life is void
+	machine *recordingMachine
+	life    uint64 // counts starts and crashes: events of an earlier life are void
 	up      bool
-	gone    bool // for good: its disk is lost
+	gone    bool // permanently: its disk is lost
 	inbox   []func(consensus.Clock)
-	turning bool // a turn is planned
+	turning bool // a turn is scheduled
 	paused  int64
 	before  consensus.Clock // when the pause began
-	stuck   bool            // for good, or until a restart
-	slow    float64         // factor of the time that a turn takes, 1 is healthy
-	hung    int             // ticks for which it has led with a disk that hangs
-	conns   []*conn         // of clients, in order of arrival
+	stuck   bool            // permanently, or until a restart
+	slow    float64         // factor of the duration of a turn, 1 is normal
+	hung    int             // ticks for which it has led with a hung disk
+	conns   []*conn         // of clients, in order of connection
 
-	seen inspection // what the last inspection of the core found
+	seen inspection // the last inspection of the core
 
 	knows  uint64 // the newest format that its version knows, 0: the newest of all
 	starts uint64
-	odd    int64 // since when its state differs from that of the others
+	odd    int64 // since when its state differs from those of the others
 	spoilt bool  // its state is to differ from the next write on
 }
 
 func (r *replica) place() place { return place(r.id) }
 
-// start brings the replica up from its disk.
+// start starts the replica from its disk.
 func (r *replica) start() {
 	r.life++
 	r.starts++
 	r.up, r.inbox, r.turning, r.stuck, r.paused, r.slow = true, nil, false, false, 0, 1
-	r.machine = &watched{machine: r.w.newMachine(), replica: r}
+	r.machine = &recordingMachine{machine: r.w.newMachine(), replica: r}
 	cfg := r.w.coreConfig(r)
 	core, err := consensus.New(cfg, r.machine, r.disk.recovered())
 	if err != nil {
@@ -81,7 +80,7 @@ func (r *replica) crash() {
 	r.conns = nil
 }
 
-// pause stops the process, not its clocks.
+// pause stops the process, but not its clocks.
 func (r *replica) pause(length int64) {
 	if !r.up || r.paused > r.w.now {
 		return
@@ -99,33 +98,33 @@ func (r *replica) tick(life uint64) {
 			r.enqueue(func(now consensus.Clock) {
 				r.core.Hang(now, r.disk.hangs())
 				r.core.Tick(now)
-				r.giveUp()
-				r.mustStop()
+				r.checkStepsDown()
+				r.checkStops()
 			})
 		}
 		r.tick(life)
 	})
 }
 
-// giveUp checks that a leader whose disk hangs soon leads no more.
-func (r *replica) giveUp() {
+// checkStepsDown checks that a leader whose disk hangs soon stops leading.
+func (r *replica) checkStepsDown() {
 	if !r.disk.hangs() || r.core.Brief().Leader != r.id {
 		r.hung = 0
 		return
 	}
-	if r.hung++; r.hung > 12*r.w.Config.Election { // thrice the longest election timeout
+	if r.hung++; r.hung > 12*r.w.Config.Election { // three times the longest election timeout
 		r.w.violate("hang", "replica %d leads for %d ticks though its disk hangs", r.id, r.hung)
 	}
 }
 
-// mustStop checks that a replica whose state differs soon stops.
-func (r *replica) mustStop() {
+// checkStops checks that a replica whose state differs soon stops.
+func (r *replica) checkStops() {
 	if w := r.w; r.odd != 0 && w.now-r.odd > w.elections(12) {
 		w.violate("divergence", "replica %d goes on for %d ms though its state differs", r.id, (w.now-r.odd)/1e6)
 	}
 }
 
-// enqueue adds something that happened to what the next turn tells the core.
+// enqueue adds an event to the next turn.
 func (r *replica) enqueue(do func(consensus.Clock)) {
 	if !r.up {
 		return
@@ -154,9 +153,9 @@ func (r *replica) plan() {
 	})
 }
 
-// turn is one round of the replica's loop.
+// turn runs one iteration of the replica's loop.
 func (r *replica) turn() {
-	if r.paused > r.w.now { // it was paused after this turn was planned
+	if r.paused > r.w.now { // it was paused after this turn was scheduled
 		life := r.life
 		r.w.after(r.paused-r.w.now, func() {
 			if r.life == life {
@@ -245,7 +244,7 @@ func (r *replica) send(s *consensus.Send) {
 	}
 }
 
-// deliver hands the core a message that arrived.
+// deliver passes a message to the core.
 func (r *replica) deliver(from consensus.Addr, b []byte) {
 	if !r.up {
 		return
@@ -284,7 +283,7 @@ func (r *replica) ship(s *consensus.Ship) {
 	})
 }
 
-// install hands the core a snapshot file that came with a message.
+// install passes a snapshot file and its message to the core.
 func (r *replica) install(from consensus.Addr, b []byte, state savedState) {
 	m := new(wire.Message)
 	if err := m.Decode(b); err != nil {
@@ -292,7 +291,7 @@ func (r *replica) install(from consensus.Addr, b []byte, state savedState) {
 		return
 	}
 	r.enqueue(func(now consensus.Clock) {
-		r.disk.delivered = append(r.disk.delivered, state) // several may come in one turn
+		r.disk.delivered = append(r.disk.delivered, state) // several may arrive in one turn
 		r.core.Install(now, from, m, bytes.NewReader(state.data))
 	})
 }

@@ -11,40 +11,40 @@ import (
 	"github.com/weirdb/weir/internal/kvd/state"
 )
 
-// Options choose a run. What is zero is drawn from the seed.
+// Options configure a run. Zero values are drawn from the seed.
 type Options struct {
 	Seed      uint64
 	Replicas  int
 	Preset    string
 	Profile   string
-	Idle      time.Duration                         // after which a session is forgotten
-	Strong    bool                                  // mostly strong operations on single keys, which rarely conflict: what the fast path likes
-	Unequal   bool                                  // replicas have election timeouts of their own, another one at each start
-	Mixed     bool                                  // some replicas are of an older version, until a restart
+	Idle      time.Duration                         // idle time after which a session expires
+	Strong    bool                                  // mostly strong operations on single keys, which rarely conflict: good for the fast path
+	Unequal   bool                                  // replicas have different election timeouts, which change at each start
+	Mixed     bool                                  // some replicas run an older version until a restart
 	Tune      func(*Profile)                        // changes the profile
-	Hook      func(*World, uint64, consensus.Event) // is told what the cores tell, and may do harm
+	Hook      func(*World, uint64, consensus.Event) // called for the events of the cores; may inject faults
 	Mutations consensus.Mutations
 	Defects   Defects
-	Trace     io.Writer // gets the story of the run, line by line
+	Trace     io.Writer // receives a trace of the run
 }
 
-// Config is what a run was made of.
+// Config is the configuration of a run.
 type Config struct {
 	Replicas      int           // at the start
 	Preset        string        // of the consensus
-	Profile       string        // which faults are made
-	Oracle        bool          // the replicas run the checkers' slow machine instead of the store
+	Profile       string        // which faults are injected
+	Oracle        bool          // the replicas use the checkers' oracle instead of the store
 	Tick          int64         // nanoseconds
 	Election      int           // ticks
 	Heartbeat     int           // ticks
 	Unequal       bool          // election timeouts differ, by up to a factor of four, and change at restarts
-	Mixed         bool          // some replicas are of a version that knows only an older format, until a restart
+	Mixed         bool          // some replicas run a version that knows only an older format, until a restart
 	SnapshotBytes int64         // size of the log at which a replica takes a snapshot
 	IndexReads    bool          // strong reads ask a majority instead of using the lease
-	Clients       int           // at the same time
+	Clients       int           // concurrent clients
 	Operations    int           // of all clients
-	Active        time.Duration // how long clients and faults go on, in nanoseconds
-	SessionIdle   time.Duration // after which a silent session expires, in nanoseconds
+	Active        time.Duration // how long clients and faults are active, in nanoseconds
+	SessionIdle   time.Duration // idle time after which a session expires, in nanoseconds
 }
 
 // Stats counts what happened in a run.
@@ -54,31 +54,31 @@ type Stats struct {
 	Syncs           uint64        // flushes of disks
 	Snapshots       uint64        // written
 	Ships           uint64        // snapshots sent to another replica
-	Operations      uint64        // begun by clients
+	Operations      uint64        // issued by clients
 	Failed          uint64        // operations that failed
 	Fast            uint64        // operations answered by the fast path
 	Expired         uint64        // sessions that expired
 	Ended           uint64        // sessions that the cluster ended
 	Virtual         time.Duration // simulated time, in nanoseconds
-	Faults          Faults        // how often each fault was made
-	Keys, Undecided uint64        // histories given to the linearizability checker, and those it gave up
+	Faults          Faults        // how often each fault was injected
+	Keys, Undecided uint64        // histories given to the linearizability checker, and those that it gave up
 	Checked         uint64        // operations whose answers were compared
 }
 
-// Result is what a run found.
+// Result is the result of a run.
 type Result struct {
-	Seed       uint64      // from which the run follows
-	Config     Config      // that the seed led to
+	Seed       uint64      // of the run
+	Config     Config      // drawn from the seed
 	Hash       uint64      // of everything that was sent, written and answered
-	Violations []Violation // what the checks found
-	Stats      Stats       // what happened
+	Violations []Violation // found by the checks
+	Stats      Stats       // of the run
 }
 
-// healing is how long, in virtual time, a healthy cluster may take to answer
-// everything and to agree.
+// healing is how long, in virtual time, a cluster without faults may take to answer all
+// requests and to agree.
 const healing = int64(30 * time.Second)
 
-// Run plays one seed and checks it.
+// Run runs one seed and checks it.
 func Run(o Options) (result Result, err error) {
 	w := &World{
 		Options: o, random: newRandom(o.Seed), sum: newHash(), lastAddr: consensus.FirstClient,
@@ -91,7 +91,7 @@ func Run(o Options) (result Result, err error) {
 	}
 	w.play()
 	if len(w.Violations) == 0 {
-		w.checker.timeStands()
+		w.checker.timeAdvances()
 		w.checker.lifetimes()
 		if !w.spoilt {
 			w.checker.run()
@@ -101,10 +101,10 @@ func Run(o Options) (result Result, err error) {
 	return Result{Seed: o.Seed, Config: w.Config, Hash: w.sum.sum, Violations: w.Violations, Stats: w.Stats}, nil
 }
 
-// assemble puts the parts of a world together.
+// assemble initializes the parts of a world.
 func (w *World) assemble() { w.nemesis.World, w.checker.World = w, w }
 
-// draw decides what the seed leaves open.
+// draw draws what the options leave open.
 func (w *World) draw() error {
 	r := w.random.fork("config")
 	c := Config{
@@ -159,7 +159,7 @@ func (w *World) draw() error {
 	return nil
 }
 
-// populate makes the machines and the clients.
+// populate creates the machines and the clients.
 func (w *World) populate(r *random, preset consensus.Switches) {
 	var members []consensus.Member
 	for id := 1; id <= w.Config.Replicas; id++ {
@@ -174,10 +174,10 @@ func (w *World) populate(r *random, preset consensus.Switches) {
 			left: w.Config.Operations / w.Config.Clients, think: w.Config.Active * time.Duration(w.Config.Clients) / time.Duration(w.Config.Operations) / 2,
 		}
 		if r.chance(0.15) {
-			c.make = func() driver { return newPlain(w) }
+			c.make = func() driver { return newSimpleClient(w) }
 		} else {
 			c.weak = true
-			c.make = func() driver { return newClever(w, c) }
+			c.make = func() driver { return newSessionClient(w, c) }
 		}
 		w.clients = append(w.clients, c)
 	}
@@ -213,8 +213,8 @@ func (w *World) coreConfig(r *replica) consensus.Config {
 	}
 }
 
-// version is the newest format that a replica knows: at its first start an older one
-// or the newest, later more likely the newest.
+// version returns the newest format that a replica knows: at its first start an older one or
+// the newest, later more likely the newest.
 func (r *replica) version() uint64 {
 	switch own := r.w.random.fork("version").forkNumber(int(r.id*100 + r.starts)); {
 	case r.knows == 0 && r.members == nil: // it joins
@@ -225,7 +225,7 @@ func (r *replica) version() uint64 {
 	return max(r.knows, 1)
 }
 
-// known is the newest format that all members know, as far as all of them run.
+// known returns the newest format that all members know, as far as all of them run.
 func (w *World) known() uint64 {
 	all := uint64(consensus.Format)
 	x := w.leader()
@@ -249,7 +249,7 @@ func (w *World) newMachine() machine {
 	return store{state.New(state.Config{})}
 }
 
-// store is the real machine, as the shell drives it.
+// store is the real machine, driven as in package replica.
 type store struct{ *state.Store }
 
 // Advance implements consensus.Machine.
@@ -259,12 +259,12 @@ func (s store) Advance(revision uint64, now int64) {
 	}
 }
 
-// play runs the world: faults while clients work, then healing until everybody
-// has been served and all replicas agree.
+// play runs the world: faults while clients are active, then without faults until all clients
+// are served and all replicas agree.
 func (w *World) play() {
 	defer func() {
-		// The core and the engine panic when an invariant of theirs is broken.
-		// Here that is a finding like any other, and it belongs to a seed.
+		// The core and the engine panic when an invariant is broken. Here that is a violation
+		// of this seed like any other.
 		if p := recover(); p != nil {
 			w.violate("panic", "%v\n%s", p, debug.Stack())
 		}
@@ -294,8 +294,8 @@ func (w *World) play() {
 	}
 }
 
-// served reports that every client has all its answers and no change of the
-// members is under way.
+// served reports whether every client has all its answers and no change of members is in
+// progress.
 func (w *World) served() bool {
 	for _, c := range w.clients {
 		if c.left > 0 || c.open > 0 {
@@ -315,9 +315,9 @@ func (w *World) unserved() {
 	w.violate("liveness", "the change of members %v does not end", w.admin.doing())
 }
 
-// agreed reports that all replicas have applied the same, that nothing acknowledged
-// still waits to be ordered, that the cluster has the newest format that all know, and
-// that who differs from the others has stopped.
+// agreed reports whether all replicas have applied the same entries, every acknowledged write
+// is ordered, the cluster has the newest format that all know, and replicas whose state differs
+// have stopped.
 func (w *World) agreed() bool {
 	var first *consensus.Status
 	format := uint64(math.MaxUint64) // the oldest

@@ -7,8 +7,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 )
 
-// World is one cluster with its disks, networks, clocks and clients, in one
-// thread and on virtual time. The same seed gives the same run, to the byte.
+// World is a cluster with its disks, networks, clocks and clients, in one thread and in virtual
+// time. The same seed gives the same run, byte for byte.
 type World struct {
 	Options
 	Config     Config
@@ -16,46 +16,46 @@ type World struct {
 	Violations []Violation
 
 	random   *random
-	agenda   agenda
-	now      int64 // nanoseconds since the beginning
+	queue    eventQueue
+	now      int64 // nanoseconds since the start
 	steps    uint64
 	net      *network
 	nemesis  nemesis
 	checker  checker
-	replicas []*replica // by rising id; those that left stay in it
+	replicas []*replica // by ascending id, former members included
 	clients  []*client
 	admin    *admin
 	load     *workload
 	lastAddr consensus.Addr
-	over     bool // the clients are served; nothing new begins
+	over     bool // the clients are served; they issue nothing new
 	healing  bool // no more faults
-	spoilt   bool // a replica has had a state of its own, and may have answered from it
+	spoilt   bool // the state of a replica has differed, and it may have answered from it
 	profile  Profile
 
 	history  []*operation
 	sessions []*sessionRun
 	log      commits
-	leaders  map[uint64]uint64 // by term: who led
-	openers  map[uint64]uint64 // by view: who opened it
-	images   map[uint64]uint64 // by log index: hash of a snapshot
+	leaders  map[uint64]uint64 // by term: the leader
+	openers  map[uint64]uint64 // by view: its leader
+	images   map[uint64]uint64 // by log index: hash of the snapshot
 	// beginning is the store's time at the first entry that has one.
-	beginning, began int64 // and when that was
+	beginning, began int64 // when that was
 	sum              hash
 }
 
-// Violation is a promise that was broken.
+// Violation is a violated guarantee.
 type Violation struct {
-	Check string // which check noticed
+	Check string // the check that found it
 	At    int64  // virtual nanoseconds
 	Text  string // what is wrong
 }
 
 func (v Violation) String() string { return fmt.Sprintf("%s: %s", v.Check, v.Text) }
 
-// maxViolations is after how many a run ends: the first ones tell.
+// maxViolations is how many violations are kept.
 const maxViolations = 8
 
-// maxEvents ends a run in which messages breed messages.
+// maxEvents limits a run in which messages cause ever more messages.
 const maxEvents = 2_000_000
 
 func (w *World) violate(check, format string, args ...any) {
@@ -66,27 +66,27 @@ func (w *World) violate(check, format string, args ...any) {
 	w.trace("!! %v", v)
 }
 
-func (w *World) after(delay int64, do func()) { w.agenda.push(w.now+max(delay, 1), do) }
+func (w *World) after(delay int64, do func()) { w.queue.push(w.now+max(delay, 1), do) }
 
-// elections is so many times the length of an election timeout.
+// elections returns a multiple of the election timeout.
 func (w *World) elections(n float64) int64 {
 	return int64(n * float64(w.Config.Tick*int64(w.Config.Election)))
 }
 
-// nextStep numbers what clients see, so that no two such moments are equal.
+// nextStep numbers the events that clients see, all differently.
 func (w *World) nextStep() uint64 {
 	w.steps++
 	return w.steps
 }
 
-// until runs events as long as they are not later than end and goal, if there
-// is one, does not hold. It reports whether goal was reached.
+// until runs events up to the time end, until goal, if any, is true. It reports whether goal
+// was reached.
 func (w *World) until(end int64, goal func() bool) bool {
-	for !w.agenda.empty() && w.agenda.events[0].at <= end {
+	for !w.queue.empty() && w.queue.events[0].at <= end {
 		if len(w.Violations) > 0 {
 			return false
 		}
-		e := w.agenda.pop()
+		e := w.queue.pop()
 		w.now = e.at
 		w.Stats.Events++
 		if w.Stats.Events > maxEvents {
@@ -113,17 +113,17 @@ func (w *World) replica(id uint64) *replica {
 
 func (w *World) tracing() bool { return w.Trace != nil }
 
-// trace writes a line of the run's story, if somebody reads it.
+// trace writes a line to the trace, if there is one.
 func (w *World) trace(format string, args ...any) {
 	if w.Trace == nil {
 		return
 	}
 	if _, err := fmt.Fprintf(w.Trace, "%12.6f ms  %s\n", float64(w.now)/1e6, fmt.Sprintf(format, args...)); err != nil {
-		w.Trace = nil // nobody reads any more
+		w.Trace = nil // the reader has gone
 	}
 }
 
-// note traces something rare, such as a fault.
+// note traces a rare event, such as a fault.
 func (w *World) note(format string, args ...any) {
 	if w.Trace != nil {
 		w.trace("-- %s", fmt.Sprintf(format, args...))
@@ -165,7 +165,7 @@ func (w *World) hashOutcome(o *operation) {
 	w.sum.bytes(o.result)
 }
 
-// places lists where replicas and clients are.
+// places returns the places of replicas and clients.
 func (w *World) places() []place {
 	var all []place
 	for _, r := range w.replicas {

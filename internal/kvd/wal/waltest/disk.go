@@ -1,8 +1,8 @@
-// Package waltest has a disk that forgets. [Disk] keeps files in memory and
-// takes the rules of a disk literally: a byte is durable when its file was
-// flushed, a name when its directory was, and of everything else a power
-// failure leaves any part. It fails on demand, too. A log that survives it
-// survives a real disk that reports its flushes truthfully.
+// Package waltest simulates a disk that loses data. [Disk] keeps files in memory and takes the
+// rules of a disk literally: a byte is durable after a flush of its file, a name after a flush
+// of its directory, and of everything else any part may be left after a power failure. It can
+// also fail on demand. A log that survives it survives a real disk that reports its flushes
+// truthfully.
 package waltest
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
 
-// ErrPower is what every call returns from the power failure on until Restart.
+// ErrPower is returned by every call from the power failure until Restart.
 var ErrPower = errors.New("the power is off")
 
-// Disk is a directory in memory that implements [wal.Disk]. Safe for concurrent
-// use. Set its fields before its first use.
+// Disk is a directory in memory that implements [wal.Disk]. Safe for concurrent use. Its fields
+// must be set before its first use.
 type Disk struct {
-	// Sector is what is written whole or not at all, in bytes. Default: 512.
+	// Sector is the unit that is written completely or not at all, in bytes. Default: 512.
 	Sector int
-	// IgnoreSync makes flushes of files do nothing: a disk that lies.
+	// IgnoreSync makes flushes of files do nothing, like a disk that lies.
 	IgnoreSync bool
 	// IgnoreSyncDir makes flushes of the directory do nothing.
 	IgnoreSyncDir bool
 
 	mu      sync.Mutex
-	seen    map[string]*inode // as processes see it
+	seen    map[string]*inode // as seen by processes
 	durable map[string]*inode
 	renames []rename // not yet durable, in order
 	locked  bool
@@ -44,8 +44,8 @@ type Disk struct {
 	failure error
 }
 
-// rename is a change of names: an empty from stands for a new file, an empty to
-// for a removal.
+// rename is a change of names: with an empty from it creates a file, with an empty to it
+// removes one.
 type rename struct {
 	from, to string
 	node     *inode
@@ -67,8 +67,7 @@ func NewDisk() *Disk {
 	return &Disk{Sector: 512, seen: map[string]*inode{}, durable: map[string]*inode{}}
 }
 
-// PowerAt makes the power fail in the middle of the n-th call that changes
-// something, from now on; 0 is never.
+// PowerAt makes the power fail in the middle of the n-th change from now on; 0 is never.
 func (d *Disk) PowerAt(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,10 +77,9 @@ func (d *Disk) PowerAt(n int) {
 	}
 }
 
-// FailAt makes the n-th call that changes something, from now on, fail with
-// err; 0 is never. A write that fails may have written a part. What a failed
-// flush was to write is in memory only, from then on, and no further flush tries
-// it again: so do Linux and others.
+// FailAt makes the n-th change from now on fail with err; 0 is never. A failed write may have
+// written a part. What a failed flush should have written stays in memory only, and later
+// flushes do not retry it, as on Linux and other systems.
 func (d *Disk) FailAt(n int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,15 +89,15 @@ func (d *Disk) FailAt(n int, err error) {
 	}
 }
 
-// Calls counts the calls so far that change something.
+// Calls returns the number of changes so far.
 func (d *Disk) Calls() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.calls
 }
 
-// Kill ends all processes that use the disk: their handles and locks are void.
-// Their writes stay as they were seen.
+// Kill ends all processes that use the disk: their handles and locks are void. What they have
+// written stays visible.
 func (d *Disk) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,16 +105,15 @@ func (d *Disk) Kill() {
 	d.locked = false
 }
 
-// Restart cuts the power if it has not failed yet, and turns it on again: of
-// what was not flushed, random decides what is left, sector by sector and name by
-// name.
+// Restart turns the power off, if it has not failed yet, and on again: random decides what is
+// left of what was not flushed, sector by sector and name by name.
 func (d *Disk) Restart(random *rand.Rand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.life++
 	d.locked, d.down = false, false
 	d.powerAt, d.failAt = 0, 0
-	keep := mood(random)
+	keep := survival(random)
 	for _, r := range d.renames {
 		if keep() {
 			apply(d.durable, r)
@@ -129,9 +126,9 @@ func (d *Disk) Restart(random *rand.Rand) {
 	d.seen = maps.Clone(d.durable)
 }
 
-// mood is how a disk treats what it was not asked to keep: all, nothing, the
-// first part, the last part, or any.
-func mood(random *rand.Rand) func() bool {
+// survival returns what a disk keeps of what was not flushed: all, nothing, the first part, the
+// last part, or any part.
+func survival(random *rand.Rand) func() bool {
 	left := random.IntN(8)
 	switch random.IntN(6) {
 	case 0:
@@ -147,8 +144,8 @@ func mood(random *rand.Rand) func() bool {
 	}
 }
 
-// apply changes names. The file may have got another name meanwhile, when an
-// earlier change was lost.
+// apply applies a change of names. The file may have another name, if an earlier change was
+// lost.
 func apply(names map[string]*inode, r rename) {
 	if r.from != "" {
 		if names[r.from] != r.node {
@@ -163,14 +160,14 @@ func apply(names map[string]*inode, r rename) {
 
 // settle decides what is left of a file.
 func (n *inode) settle(sector int, random *rand.Rand) {
-	keep := mood(random)
+	keep := survival(random)
 	for _, w := range n.writes {
 		for at, data := w.at, w.data; len(data) > 0; {
 			piece := min(int64(len(data)), int64(sector)-at%int64(sector))
 			if keep() {
 				n.durable = put(n.durable, at, data[:piece])
 			} else if random.IntN(2) == 0 && at+piece > int64(len(n.durable)) {
-				// The length was written, the bytes were not.
+				// The length was written, but not the bytes.
 				n.durable = put(n.durable, at+piece, nil)
 			}
 			at, data = at+piece, data[piece:]
@@ -189,8 +186,7 @@ func put(b []byte, at int64, data []byte) []byte {
 	return b
 }
 
-// Clone returns a disk with the same files, all of them durable as they are
-// seen, which nobody uses.
+// Clone returns an unused disk with the same visible files, all durable.
 func (d *Disk) Clone() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,7 +199,7 @@ func (d *Disk) Clone() *Disk {
 	return c
 }
 
-// Bytes returns a copy of what is seen of a file, nil if there is none.
+// Bytes returns a copy of the visible contents of a file, nil if there is none.
 func (d *Disk) Bytes(name string) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -213,8 +209,8 @@ func (d *Disk) Bytes(name string) []byte {
 	return nil
 }
 
-// SetBytes makes a durable file of b, or removes it durably if b is nil: that is
-// how tests damage files.
+// SetBytes sets the durable contents of a file, or removes it if b is nil. Tests damage files
+// with it.
 func (d *Disk) SetBytes(name string, b []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -227,8 +223,8 @@ func (d *Disk) SetBytes(name string, b []byte) {
 	d.seen[name], d.durable[name] = n, n
 }
 
-// step counts a call that changes something. It reports whether the power fails
-// now, and the error that the call is to return.
+// step counts a change. It reports whether the power fails now, and returns the error for the
+// call.
 func (d *Disk) step() (last bool, err error) {
 	if d.down {
 		return false, ErrPower
@@ -338,7 +334,7 @@ func (d *Disk) Remove(name string) error {
 	return nil
 }
 
-// change does a change of names, unless it is to fail.
+// change applies a change of names, unless it has to fail.
 func (d *Disk) change(r rename) error {
 	last, err := d.step()
 	if err != nil && !last {
@@ -376,7 +372,7 @@ type file struct {
 	closed bool
 }
 
-// use reports whether the handle may be used.
+// use returns an error if the handle is void.
 func (f *file) use(op string) error {
 	switch {
 	case f.disk.down:

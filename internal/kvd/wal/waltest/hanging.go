@@ -6,15 +6,15 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
 
-// Hanging is a disk of which the writes and flushes neither end nor fail while it
-// hangs. Safe for concurrent use.
+// Hanging is a disk that can hang: then writes and flushes neither complete nor fail. Safe for
+// concurrent use.
 type Hanging struct {
 	wal.Disk
 	mu   sync.Mutex
 	gate chan struct{} // closed when it works again; nil: it works
 }
 
-// Hang makes what is written from now on wait for Work.
+// Hang makes writes and flushes wait for Work from now on.
 func (d *Hanging) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -23,7 +23,7 @@ func (d *Hanging) Hang() {
 	}
 }
 
-// Work lets everything that waits go on.
+// Work lets everything that waits continue.
 func (d *Hanging) Work() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,26 +6,26 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// plain is a client without any cleverness: strong operations to the leader,
-// again to somebody else when no answer comes. It shares no code with
-// package session, so that a mistake there does not hide one in the core.
-type plain struct {
+// simpleClient sends strong operations to the leader, and to another replica if there is no
+// answer. It shares no code with package session, so that a bug there does not hide one in the
+// core.
+type simpleClient struct {
 	w       *World
 	random  *random
-	up      []uint64 // replicas with a connection, in order of connecting
-	leader  uint64   // believed
+	up      []uint64 // connected replicas, in order of connection
+	leader  uint64   // as far as it knows
 	id      uint64   // of the session, 0: not granted yet
 	nextSeq uint64
 	request uint64
 	asked   int64
 	lapsed  bool // it has expired
 
-	open     []*plainOp // in order of issue
+	open     []*simpleOp // in order of issue
 	requests []request
 	outcomes []outcome
 }
 
-type plainOp struct {
+type simpleOp struct {
 	operation *operation
 	seq       uint64 // of a write
 	request   uint64 // of a read
@@ -34,8 +34,8 @@ type plainOp struct {
 	patience  int64
 }
 
-func newPlain(w *World) driver {
-	return &plain{w: w, random: w.random.fork("plain").forkNumber(len(w.sessions)), nextSeq: 1}
+func newSimpleClient(w *World) driver {
+	return &simpleClient{w: w, random: w.random.fork("plain").forkNumber(len(w.sessions)), nextSeq: 1}
 }
 
 func (r *random) forkNumber(n int) *random {
@@ -44,12 +44,12 @@ func (r *random) forkNumber(n int) *random {
 	return f
 }
 
-func (p *plain) connected(replica uint64) {
+func (p *simpleClient) connected(replica uint64) {
 	p.up = append(p.up, replica)
 	p.again(replica)
 }
 
-func (p *plain) disconnected(replica uint64) {
+func (p *simpleClient) disconnected(replica uint64) {
 	for i, r := range p.up {
 		if r == replica {
 			p.up = append(p.up[:i:i], p.up[i+1:]...)
@@ -61,8 +61,8 @@ func (p *plain) disconnected(replica uint64) {
 	}
 }
 
-// again sends what waits to a replica that may be the leader.
-func (p *plain) again(replica uint64) {
+// again sends waiting operations to a replica that may be the leader.
+func (p *simpleClient) again(replica uint64) {
 	if p.leader == 0 {
 		p.leader = replica
 	}
@@ -78,18 +78,18 @@ func (p *plain) again(replica uint64) {
 	}
 }
 
-func (p *plain) register() {
+func (p *simpleClient) register() {
 	p.asked = p.w.now
 	p.request++
 	p.requests = append(p.requests, request{p.leader, &wire.Message{Kind: wire.Register, Request: p.request, Count: 1}})
 }
 
-func (p *plain) issue(o *operation) {
+func (p *simpleClient) issue(o *operation) {
 	if p.lapsed {
 		p.outcomes = append(p.outcomes, outcome{operation: o, failure: "the session has expired", refused: true, lapsed: true})
 		return
 	}
-	x := &plainOp{operation: o}
+	x := &simpleOp{operation: o}
 	if o.write {
 		x.seq = p.nextSeq
 		p.nextSeq++
@@ -103,8 +103,8 @@ func (p *plain) issue(o *operation) {
 	}
 }
 
-// acked is the number up to which all writes are answered.
-func (p *plain) acked() uint64 {
+// acked returns the number up to which all writes are answered.
+func (p *simpleClient) acked() uint64 {
 	for _, o := range p.open {
 		if o.seq != 0 {
 			return o.seq - 1
@@ -113,7 +113,7 @@ func (p *plain) acked() uint64 {
 	return p.nextSeq - 1
 }
 
-func (p *plain) transmit(x *plainOp) {
+func (p *simpleClient) transmit(x *simpleOp) {
 	x.sent = p.w.now
 	x.times++
 	x.patience = p.random.between(40*time.Millisecond, 200*time.Millisecond)
@@ -124,7 +124,7 @@ func (p *plain) transmit(x *plainOp) {
 	p.requests = append(p.requests, request{p.leader, m})
 }
 
-func (p *plain) receive(replica uint64, m *wire.Message) {
+func (p *simpleClient) receive(replica uint64, m *wire.Message) {
 	switch m.Kind {
 	case wire.NewView:
 		if m.Leader != 0 && m.Leader != p.leader {
@@ -145,13 +145,13 @@ func (p *plain) receive(replica uint64, m *wire.Message) {
 			p.again(p.leader)
 			return
 		}
-		p.answer(m, func(o *plainOp) bool { return o.request != 0 && o.request == m.Request })
+		p.answer(m, func(o *simpleOp) bool { return o.request != 0 && o.request == m.Request })
 	case wire.Done:
-		p.answer(m, func(o *plainOp) bool { return o.seq != 0 && o.seq == m.Seq })
+		p.answer(m, func(o *simpleOp) bool { return o.seq != 0 && o.seq == m.Seq })
 	}
 }
 
-func (p *plain) answer(m *wire.Message, is func(*plainOp) bool) {
+func (p *simpleClient) answer(m *wire.Message, is func(*simpleOp) bool) {
 	for i, x := range p.open {
 		if is(x) {
 			p.open = append(p.open[:i:i], p.open[i+1:]...)
@@ -161,9 +161,9 @@ func (p *plain) answer(m *wire.Message, is func(*plainOp) bool) {
 	}
 }
 
-func (p *plain) refused(m *wire.Message) {
+func (p *simpleClient) refused(m *wire.Message) {
 	if m.Code == wire.CodeBusy || m.Code == wire.CodeNoQuorum || m.Code == wire.CodeDoubt {
-		return // patience ends, and it is sent again
+		return // it is sent again later
 	}
 	if m.Code == wire.CodeExpired {
 		p.lapse(m)
@@ -178,9 +178,9 @@ func (p *plain) refused(m *wire.Message) {
 	}
 }
 
-// lapse ends the session. Nothing has happened of a write that was sent once and
-// refused; of the others nobody knows.
-func (p *plain) lapse(m *wire.Message) {
+// lapse ends the session. A write that was sent once and refused has not happened; the outcome
+// of the others is unknown.
+func (p *simpleClient) lapse(m *wire.Message) {
 	for _, x := range p.open {
 		refused := x.times == 0 || x.times == 1 && x.seq == m.Seq && x.seq != 0
 		p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "the session has expired", refused: refused, lapsed: true})
@@ -188,7 +188,7 @@ func (p *plain) lapse(m *wire.Message) {
 	p.open, p.lapsed = nil, true
 }
 
-func (p *plain) turnTo(leader uint64) {
+func (p *simpleClient) turnTo(leader uint64) {
 	for _, r := range p.up {
 		if r == leader {
 			p.leader = leader
@@ -198,7 +198,7 @@ func (p *plain) turnTo(leader uint64) {
 	}
 }
 
-func (p *plain) tick() {
+func (p *simpleClient) tick() {
 	if p.leader == 0 && len(p.up) > 0 {
 		p.leader = pick(p.random, p.up)
 		p.again(p.leader)
@@ -217,7 +217,7 @@ func (p *plain) tick() {
 	}
 }
 
-func (p *plain) take() ([]request, []outcome) {
+func (p *simpleClient) take() ([]request, []outcome) {
 	requests, outcomes := p.requests, p.outcomes
 	p.requests, p.outcomes = nil, nil
 	return requests, outcomes

@@ -77,7 +77,7 @@ func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 		what     string
 		m        *pb.Message
 		ticks    int
-		needless bool
+		redundant bool
 	}{
 		{"a commit index, nothing sent in this tick", app(0, last-1), 0, false},
 		{"entries", app(1, last-1), 0, false},
@@ -86,8 +86,8 @@ func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 		{"a commit index, a tick later", app(0, last-1), 1, false},
 	} {
 		r.tick(step.ticks)
-		if got := l.engine.needless(step.m); got != step.needless {
-			t.Errorf("%s: needless %v", step.what, got)
+		if got := l.engine.redundant(step.m); got != step.redundant {
+			t.Errorf("%s: redundant %v", step.what, got)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestAnswersAreNotRepeated(t *testing.T) {
 		what     string
 		m        *pb.Message
 		ticks    int
-		needless bool
+		redundant bool
 	}{
 		{"the first", answer(lead, f.engine.term, 100, false), 1, false},
 		{"again", answer(lead, f.engine.term, 100, false), 0, true},
@@ -117,8 +117,8 @@ func TestAnswersAreNotRepeated(t *testing.T) {
 		{"a tick later", answer(9, f.engine.term+1, 101, false), 1, false},
 	} {
 		f.ticks += uint64(step.ticks)
-		if got := f.engine.needless(step.m); got != step.needless {
-			t.Errorf("%s: needless %v", step.what, got)
+		if got := f.engine.redundant(step.m); got != step.redundant {
+			t.Errorf("%s: redundant %v", step.what, got)
 		}
 	}
 }

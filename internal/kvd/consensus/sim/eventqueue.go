@@ -1,25 +1,25 @@
 package sim
 
-// event is something that happens at a moment of virtual time.
+// event is a function to call at a virtual time.
 type event struct {
-	at    int64 // nanoseconds since the world began
+	at    int64 // nanoseconds since the start of the world
 	order uint64
 	do    func()
 }
 
-// agenda is a binary heap of events by time, those of one moment in the order
-// in which they were planned.
-type agenda struct {
+// eventQueue is a binary heap of events by time. Events of the same time are in the order in
+// which they were added.
+type eventQueue struct {
 	events  []event
 	planned uint64
 }
 
-func (a *agenda) less(i, j int) bool {
+func (a *eventQueue) less(i, j int) bool {
 	x, y := &a.events[i], &a.events[j]
 	return x.at < y.at || x.at == y.at && x.order < y.order
 }
 
-func (a *agenda) push(at int64, do func()) {
+func (a *eventQueue) push(at int64, do func()) {
 	a.planned++
 	a.events = append(a.events, event{at, a.planned, do})
 	for i := len(a.events) - 1; i > 0; {
@@ -32,9 +32,9 @@ func (a *agenda) push(at int64, do func()) {
 	}
 }
 
-func (a *agenda) empty() bool { return len(a.events) == 0 }
+func (a *eventQueue) empty() bool { return len(a.events) == 0 }
 
-func (a *agenda) pop() event {
+func (a *eventQueue) pop() event {
 	e := a.events[0]
 	last := len(a.events) - 1
 	a.events[0], a.events[last] = a.events[last], event{}

@@ -48,7 +48,7 @@ func TestTouchedAgainstLooking(t *testing.T) {
 		number uint64
 	}
 	var set []member
-	s := touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
+	s := keyIndex{keys: map[string]keyUse{}, each: func(do func(*wire.Footprint, uint64)) {
 		for i := range set {
 			do(&set[i].foot, set[i].number)
 		}

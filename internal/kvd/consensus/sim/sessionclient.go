@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// clever is a client with the library that programs use: package session.
-type clever struct {
+// sessionClient is a client that uses package session, as programs do.
+type sessionClient struct {
 	w        *World
 	client   *client
 	session  *session.Session
@@ -17,13 +17,13 @@ type clever struct {
 	outcomes []outcome
 }
 
-func newClever(w *World, c *client) driver {
+func newSessionClient(w *World, c *client) driver {
 	policy := pick(c.random, []session.Policy{session.Always, session.Always, session.Always, session.Auto, session.Never})
 	retry := time.Duration(c.random.between(40*time.Millisecond, 250*time.Millisecond))
-	return &clever{w: w, client: c, session: session.New(session.Config{Fast: policy, Retry: retry}), open: map[uint64]*operation{}}
+	return &sessionClient{w: w, client: c, session: session.New(session.Config{Fast: policy, Retry: retry}), open: map[uint64]*operation{}}
 }
 
-func (d *clever) issue(o *operation) {
+func (d *sessionClient) issue(o *operation) {
 	var err error
 	switch {
 	case o.wait:
@@ -44,29 +44,29 @@ func (d *clever) issue(o *operation) {
 const endTag = 1 << 63
 
 // end asks for the end of the session, unless something waits for its commit.
-func (d *clever) end() bool { return d.session.End(d.w.now, endTag) == nil }
+func (d *sessionClient) end() bool { return d.session.End(d.w.now, endTag) == nil }
 
-func (d *clever) connected(replica uint64) {
+func (d *sessionClient) connected(replica uint64) {
 	d.session.Connected(d.w.now, replica)
 	d.session.Distance(replica, d.client.random.between(time.Millisecond/10, 10*time.Millisecond))
 }
 
-func (d *clever) disconnected(replica uint64) { d.session.Disconnected(d.w.now, replica) }
+func (d *sessionClient) disconnected(replica uint64) { d.session.Disconnected(d.w.now, replica) }
 
-func (d *clever) receive(replica uint64, m *wire.Message) {
+func (d *sessionClient) receive(replica uint64, m *wire.Message) {
 	_, view := d.session.Leader()
 	d.w.Defects.mislead(m, view)
 	d.session.Receive(d.w.now, replica, m)
 }
 
-func (d *clever) tick() {
+func (d *sessionClient) tick() {
 	d.session.Tick(d.w.now)
-	if len(d.client.conns) > 0 && d.client.random.chance(0.02) { // it moves: another replica is the nearest now
+	if len(d.client.conns) > 0 && d.client.random.chance(0.02) { // it moves: another replica becomes the nearest
 		d.session.Distance(pick(d.client.random, d.client.conns).replica.id, d.client.random.between(time.Millisecond/100, 10*time.Millisecond))
 	}
 }
 
-func (d *clever) take() ([]request, []outcome) {
+func (d *sessionClient) take() ([]request, []outcome) {
 	sends, outcomes := d.session.Take()
 	var requests []request
 	for i := range sends {
@@ -86,7 +86,7 @@ func (d *clever) take() ([]request, []outcome) {
 	return requests, all
 }
 
-func (d *clever) outcome(x *session.Outcome) (outcome, bool) {
+func (d *sessionClient) outcome(x *session.Outcome) (outcome, bool) {
 	o := d.open[x.Tag]
 	if o == nil {
 		if x.Tag != 0 {
