@@ -1,4 +1,4 @@
-# What people and CI run. `make` lists the targets.
+# Targets for developers and CI. `make` lists them.
 # It needs Go, git and make; `make setup` installs the rest.
 
 .DEFAULT_GOAL := help
@@ -31,8 +31,8 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./internal/measure/doctor ./internal/measure/loop ./internal/measure/outside \
 	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox ./outbox/inbox \
 	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout ./outbox/sqlite
-# The packages with the race detector are through long before the others. Then these follow
-# in their place, without it: otherwise processors would be idle at the end.
+# The packages with the race detector finish long before the others. These run after them,
+# without it: otherwise processors would be idle at the end.
 late := ./internal/ruler/...
 
 # By default a program with the race detector sleeps for a second before it exits,
@@ -46,8 +46,8 @@ SHORT ?= -short
 # it. Both are without debug information, which is a part of the compiler's work and half of
 # the linker's (stack traces still have line numbers), and without the checkout's path, so
 # that checkouts share the build cache. The compiler and the linker run without garbage
-# collection, which saves a quarter of their work; -toolexec sees to that where GOGC is for
-# the tests. Tests collect garbage less often; those that limit memory call the collector
+# collection, which saves a quarter of their work; -toolexec does that where GOGC applies
+# to the tests. Tests collect garbage less often; those that limit memory call the collector
 # themselves.
 lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-s
 flags := GOFLAGS="$(lean)"
@@ -60,7 +60,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup: ## Install the servers that the tests run against, where missing
+setup: ## Install the servers that the tests need, if missing
 	@scripts/setup
 
 .PHONY: kafka
@@ -69,7 +69,7 @@ kafka: ## Fetch Kafka into bin/kafka, for the tests that use it
 
 .PHONY: kafka-or-not
 kafka-or-not:
-	@scripts/kafka || echo "going on without Kafka: its jars could not be fetched"
+	@scripts/kafka || echo "continuing without Kafka: its jars could not be fetched"
 
 .PHONY: build
 build: ## Build bin/weir
@@ -190,8 +190,8 @@ torture: setup ## Run for hours many rounds of the tests that make test keeps sh
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test(KilledBackupResumes|KilledRestoreResumes|PartitionsTriggers)$$' ./internal/backup/restore/...
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
 	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^(TestManyTables|TestEmptyAndMany)$$' ./internal/backup/restore/...
-	@scripts/patroni || echo "going on without Patroni: it could not be installed"
-	@scripts/drivers || echo "going on without some drivers: they could not be installed"
+	@scripts/patroni || echo "continuing without Patroni: it could not be installed"
+	@scripts/drivers || echo "continuing without some drivers: they could not be installed"
 	WEIR_KILLS=$(KILLS) WEIR_FAILOVERS=$(KILLS) WEIR_PATRONI_ROUNDS=10 WEIR_DRIVERS_ROUNDS=10 WEIR_UNREAD_CLIENTS=10000 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 
 .PHONY: fuzz

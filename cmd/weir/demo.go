@@ -12,9 +12,8 @@ import (
 	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 )
 
-// verbs are the proxy and what shows it at work. `make run` builds this first: it
-// has a quarter of the code of all of weir, so that somebody new sees a result
-// before the rest is there.
+// verbs are the verbs of the proxy and the demo. `make run` builds this first: it has a quarter
+// of weir's code, so that a new user sees a result before the rest is built.
 func verbs() []*cobra.Command {
 	verbs := slices.Concat(proxycmd.Verbs(), proxybench.Bench(nil).Other)
 	for _, name := range []string{"backup", "bench", "doctor", "kv", "lab", "outbox", "profile", "report", "restore"} {

@@ -1,5 +1,5 @@
-// Command weir makes the write path between applications and databases cheap,
-// safe and visible. Its verbs live with the products that they run.
+// Command weir makes the write path between applications and databases cheap, safe and visible.
+// The packages of the products define its verbs.
 package main
 
 import (

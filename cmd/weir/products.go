@@ -13,9 +13,9 @@ import (
 	proxycmd "github.com/weirdb/weir/internal/proxy/cmd"
 )
 
-// verbs are all that weir can do: its products and, but for the slim build, what
-// measures and tries them. To take a product away, delete its folders and its line
-// here and in ruler.go (docs/ARCHITECTURE.md).
+// verbs are all verbs: those of the products and, except in the slim build, of the benchmarks and
+// the lab. To remove a product, delete its directories and its line here and in ruler.go
+// (docs/ARCHITECTURE.md).
 func verbs() []*cobra.Command {
 	return slices.Concat(
 		proxycmd.Verbs(),

@@ -6,5 +6,5 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// newRoot returns weir.
+// newRoot returns the root command.
 func newRoot() *cobra.Command { return cli.Root(verbs()...) }

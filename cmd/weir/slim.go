@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// rulerVerbs stands in for the verbs that a slim build, or one for another system
-// than Linux, leaves out, so that a user who asks for one learns why it is missing.
+// rulerVerbs are placeholders for the verbs that a slim build, or one for another system than
+// Linux, leaves out: they tell the user why the verb is missing.
 func rulerVerbs() []*cobra.Command {
 	var verbs []*cobra.Command
 	for _, name := range []string{"bench", "demo", "doctor", "lab", "profile", "report"} {

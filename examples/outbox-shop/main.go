@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// onSQLite needs nothing but a directory.
+// onSQLite runs the shop on SQLite, which only needs a directory.
 func onSQLite(ctx context.Context, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "outbox-shop-")
 	if err != nil {
@@ -76,7 +76,7 @@ func onSQLite(ctx context.Context, out io.Writer) (err error) {
 	return relay(ctx, store, sink, placed)
 }
 
-// inTheLab starts the servers that the shop would have in earnest.
+// inTheLab runs the shop on private servers like those in production.
 func inTheLab(ctx context.Context, out io.Writer) (err error) {
 	pg, err := lab.StartPostgres(ctx, lab.PostgresConfig{Settings: map[string]string{"wal_level": "logical"}})
 	if err != nil {
@@ -116,8 +116,8 @@ func inTheLab(ctx context.Context, out io.Writer) (err error) {
 	return shipping{db: db, out: out}.receive(ctx, broker.URL(), placed)
 }
 
-// relay delivers until n messages are noted as delivered. A service of its own,
-// `weir outbox relay`, would do so for ever.
+// relay delivers until n messages are recorded as delivered. In production, a service
+// (`weir outbox relay`) does so continuously.
 func relay(ctx context.Context, store outbox.Store, sink outbox.Sink, n int) error {
 	r, err := outbox.NewRelay(store, sink, outbox.Config{})
 	if err != nil {

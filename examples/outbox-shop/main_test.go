@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// theDay is what both shops say of their orders.
+// theDay is the expected output of both shops.
 var theDay = []string{
 	"order 1 of ada: committed with its message",
 	"order 2 of bob: sold out, rolled back with its message",

@@ -14,14 +14,14 @@ import (
 	"github.com/weirdb/weir/outbox/inbox"
 )
 
-// shipping is told of orders by the broker, which delivers each at least once.
-// An order is processed in the transaction that notes its message, and so once.
+// shipping gets orders from the broker, which delivers each at least once. It processes an
+// order in the transaction that records its message, and therefore once.
 type shipping struct {
 	db  *sql.DB
 	out io.Writer
 }
 
-// receive takes n messages. Each comes twice, as it does after a crash.
+// receive processes n messages, each twice, as after a crash.
 func (s shipping) receive(ctx context.Context, broker string, n int) (err error) {
 	if err := inbox.Migrate(ctx, inbox.Postgres(s.db)); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s shipping) receive(ctx context.Context, broker string, n int) (err error)
 	return nil
 }
 
-// handle sends a parcel, unless it was sent before.
+// handle sends a parcel, unless that was done before.
 func (s shipping) handle(ctx context.Context, m jetstream.Msg) error {
 	var o order
 	if err := json.Unmarshal(m.Data(), &o); err != nil {

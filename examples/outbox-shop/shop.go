@@ -18,7 +18,7 @@ type shop struct {
 	out    io.Writer
 }
 
-// order is what others are told.
+// order is the content of a message.
 type order struct {
 	Number   int    `json:"number"`
 	Customer string `json:"customer"`
@@ -55,8 +55,8 @@ func (s *shop) day(ctx context.Context, store outbox.Store) (placed int, err err
 	return placed, nil
 }
 
-// place takes an order and its message in one transaction. The messages of one
-// customer are delivered in the order of their commits.
+// place writes an order and its message in one transaction. The messages of one customer are
+// delivered in the order of their commits.
 func (s *shop) place(ctx context.Context, o order) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

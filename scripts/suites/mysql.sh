@@ -1,14 +1,14 @@
 # The suites of the MySQL family: a part of scripts/driver-suites. They run with
-# MariaDB; with MySQL where the server and proxy are given.
-# shellcheck shell=bash disable=SC2154 # what that script sets
+# MariaDB, or with MySQL if SERVER and PROXY name one.
+# shellcheck shell=bash disable=SC2154 # variables of that script
 
 mysql_suites=(go-sql-driver mariadb-client mariadb-dump sysbench)
 gosqldriver=github.com/go-sql-driver/mysql@v1.10.1
 
 start_mysql() {
 	[ -z "$server_port" ] || return 0
-	# As the driver's own CI has it, with TLS, which two of its tests want, and with
-	# room for the pools of each class of clients.
+	# As in the driver's own CI, with TLS, which two of its tests need, and with room
+	# for the pools of each class of clients.
 	start_server mysql --engine mariadb --performance-schema --max-connections 150 --tls=optional \
 		--set max_allowed_packet=48M,local_infile=1
 	start_proxy mysql --mysql "mysql://root@127.0.0.1:$server_port/" --listen-mysql 127.0.0.1:0 --trust-loopback --local-infile \
@@ -36,21 +36,21 @@ run_go-sql-driver() {
 		cd "$(sources "$gosqldriver")"
 		export MYSQL_TEST_ADDR=127.0.0.1:$port MYSQL_TEST_CONCURRENT=1
 		# It waits for an address on the Internet that does not answer, and
-		# panics where one is refused.
+		# panics if the connection is refused.
 		go_tests "$suite" "$way" -test.skip TestConnectorReturnsTimeout
 	)
 }
 
-# outcome NAME SUITE WAY STATUS: a program's test passes when the program
-# succeeds and says, through weir, what it has said direct.
+# outcome NAME SUITE WAY STATUS: a program's test passes if the program succeeds
+# and its output through weir is the same as direct.
 outcome() {
 	local name=$1 suite=$2 way=$3 status=$4 result=PASS
 	[ "$status" = 0 ] && { [ "$way" = direct ] || cmp -s "$out/$suite/$name.direct" "$out/$suite/$name.$way"; } || result=FAIL
 	echo "$name $result" >>"$out/$suite.$way"
 }
 
-# The client's conversation: each section of client.sql, which begins with
-# "-- test: NAME", in a session and a database of its own, errors included.
+# The client's session: each section of client.sql, which starts with
+# "-- test: NAME", in its own session and database, including errors.
 run_mariadb-client() {
 	local suite=$1 way=$2 port=$3 section name status
 	mkdir -p "$out/$suite"
@@ -62,7 +62,7 @@ run_mariadb-client() {
 		client mariadb "$port" --force --table --show-warnings -vvv --local-infile client \
 			<"$section" >"$out/$suite/$name.log" 2>&1 || status=$?
 		[ "$status" -le 1 ] && status=0 # 1: a statement failed, as some are meant to
-		# What is different at each run: how long it took.
+		# Times differ between runs.
 		sed -E 's/ \([0-9.]+ (sec|min)[^)]*\)$//' "$out/$suite/$name.log" >"$out/$suite/$name.$way"
 		outcome "$name" "$suite" "$way" "$status"
 	done
@@ -102,9 +102,9 @@ run_mariadb-dump() {
 	outcome restored "$suite" "$way" "$status"
 }
 
-# sysbench on small tables. Each of its transactions takes a row away and puts it
-# back. One client alone does as much each time; of several, some run again after
-# a deadlock.
+# sysbench on small tables. Each of its transactions deletes a row and inserts it
+# again. With one client the counts are the same each time; with several, some
+# transactions are repeated after a deadlock.
 run_sysbench() {
 	local suite=$1 way=$2 port=$3 mode name log status
 	mkdir -p "$out/$suite"

@@ -1,5 +1,5 @@
 # The PostgreSQL drivers' suites: a part of scripts/driver-suites.
-# shellcheck shell=bash disable=SC2154 # what that script sets
+# shellcheck shell=bash disable=SC2154 # variables of that script
 
 postgres_suites=(pgx pgconn pgxpool stdlib pgtype pq)
 pgx=github.com/jackc/pgx/v5@v5.12.0
@@ -16,7 +16,7 @@ start_postgres() {
 		start_proxy postgres --postgres "postgres://postgres@127.0.0.1:$server_port/postgres?sslmode=disable" \
 			--listen-postgres 127.0.0.1:0 --trust-loopback
 	fi
-	# What the drivers' own set-up scripts make: roles here, types in each run.
+	# What the drivers' own set-up scripts create: roles here, types in each run.
 	pg_admin -d postgres <<-'SQL'
 		create role pgx_md5 superuser login password 'secret';
 		create role " tricky, ' } "" \\ test user " superuser login password 'secret';
@@ -24,8 +24,7 @@ start_postgres() {
 	SQL
 }
 
-# Runs one suite: name, "direct" or "weir", port. Each run has its database made
-# anew, so that none sees what another left.
+# Runs one suite: name, "direct" or "weir", port. Each run has a new database.
 run_postgres() {
 	local suite=$1 way=$2 port=$3 db=suite dir
 	dir=$(sources "${module[$suite]}")/${folder[$suite]}
