@@ -151,6 +151,10 @@ func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer, err := t.next.RoundTrip(r)
 	if err != nil {
+		// The client sends the request again by itself, each time with another minute of silence.
+		if network := net.Error(nil); errors.As(err, &network) && network.Timeout() && r.Context().Err() == nil {
+			t.herald.tell("%s: the server does not answer: %v; the request is sent again", t.place, err)
+		}
 		return nil, err
 	}
 	if pause := t.note(answer, time.Now()); pause > s3FirstPause {

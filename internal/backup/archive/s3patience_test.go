@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,6 +67,10 @@ func TestS3IsPatient(t *testing.T) {
 	gone := roundTripper(func(*http.Request) (*http.Response, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	})
+	silent := roundTripper(func(*http.Request) (*http.Response, error) {
+		time.Sleep(time.Minute)
+		return nil, os.ErrDeadlineExceeded
+	})
 	const ever = time.Hour
 	for _, c := range []struct {
 		name        string
@@ -84,6 +89,7 @@ func TestS3IsPatient(t *testing.T) {
 		{"no server", gone, 5 * time.Minute, false, 5 * time.Minute, 6 * time.Minute, 200, "connection refused", ""},
 		{"no server for ever", gone, ever, false, s3Repeat, s3Repeat + time.Minute, 400, "connection refused", "connection refused"},
 		{"wrong address", gone, ever, true, 0, 10 * time.Second, s3Retries, "", "connection refused"},
+		{"silent server", silent, ever, true, (s3Retries - 1) * time.Minute, (s3Retries + 1) * time.Minute, s3Retries, "does not answer", "timeout"},
 		{"no right", refuses(403, "AccessDenied"), ever, false, 0, time.Second, 1, "", "credentials are valid or missing"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -294,9 +294,9 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 	case len(r.Failed) == 0:
 		fmt.Fprintf(stderr, "the definitions of %d objects that were of no use at the source are in %s\n", len(r.Broken), f.Name())
 	case r.Ended:
-		fmt.Fprintf(stderr, "%d objects failed, all others are restored; what is left to do is in %s\n", len(r.Failed), f.Name())
+		fmt.Fprintf(stderr, "%s failed, all others are restored; what is left to do is in %s\n", restore.Objects(len(r.Failed)), f.Name())
 	default:
-		fmt.Fprintf(stderr, "%d objects failed before the restore ended, see %s\n", len(r.Failed), f.Name())
+		fmt.Fprintf(stderr, "%s failed before the restore ended, see %s\n", restore.Objects(len(r.Failed)), f.Name())
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -71,7 +72,7 @@ func (r *Result) Err() error {
 // location and id are those of the backup.
 func (r *Result) WriteRest(w io.Writer, location, id string) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "-- What the restore of backup %s has left to do: %d objects failed.\n", id, len(r.Failed))
+	fmt.Fprintf(out, "-- What the restore of backup %s has left to do: %s failed.\n", id, Objects(len(r.Failed)))
 	database := ""
 	for _, f := range append(r.Failed[:len(r.Failed):len(r.Failed)], r.Broken...) {
 		if f.Database != database {
@@ -90,6 +91,14 @@ func (r *Result) WriteRest(w io.Writer, location, id string) error {
 		return fmt.Errorf("write what is left to do: %w", err)
 	}
 	return nil
+}
+
+// Objects writes a number of objects.
+func Objects(n int) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return strconv.Itoa(n) + " objects"
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

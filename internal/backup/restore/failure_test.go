@@ -101,3 +101,11 @@ func TestMessagesQuoteNoSecrets(t *testing.T) {
 		t.Errorf("in a script: %s", got)
 	}
 }
+
+func TestObjects(t *testing.T) {
+	for n, want := range map[int]string{1: "1 object", 2: "2 objects"} {
+		if got := Objects(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}

@@ -109,7 +109,7 @@ func (r *runner) all(ctx context.Context) error {
 	}
 	if r.opts.Resume && !r.opts.DryRun {
 		there := slices.DeleteFunc(slices.Clone(all), func(d *database) bool { return !existing[d.target] })
-		if err := r.each(ctx, there, (*database).takeOver); err != nil {
+		if err := r.each(ctx, there, func(d *database, ctx context.Context) error { return loader{d}.takeOver(ctx) }); err != nil {
 			return err
 		}
 	}

@@ -42,16 +42,16 @@ func hold(ctx context.Context, s *my.Session, database string) error {
 
 // takeOver ends the sessions of the restore that is resumed, and waits until they are gone: then
 // the books say all that it has done.
-func (d *database) takeOver(ctx context.Context) error {
-	own, err := d.main.Row(ctx, "SELECT CONNECTION_ID()")
+func (l loader) takeOver(ctx context.Context) error {
+	own, err := l.main.Row(ctx, "SELECT CONNECTION_ID()")
 	if err != nil {
 		return fmt.Errorf("ask for the session's id: %w", err)
 	}
 	var locks []string
 	for n := range sessionLocks {
-		locks = append(locks, "COALESCE(IS_USED_LOCK("+sessionLock(d.fold(d.target), n)+"), '')")
+		locks = append(locks, "COALESCE(IS_USED_LOCK("+sessionLock(l.fold(l.target), n)+"), '')")
 	}
-	ids, err := d.main.Row(ctx, "SELECT "+strings.Join(locks, ", "))
+	ids, err := l.main.Row(ctx, "SELECT "+strings.Join(locks, ", "))
 	if my.ErrorCode(err) != 0 {
 		return nil // the server has no such locks
 	}
@@ -62,7 +62,7 @@ func (d *database) takeOver(ctx context.Context) error {
 		if id == "" || id == own[0] {
 			continue
 		}
-		err := d.main.Exec(ctx, "KILL "+id)
+		err := l.main.Exec(ctx, "KILL "+id)
 		if gone := uint16(1094); err != nil && my.ErrorCode(err) != gone && !notOwner(err) {
 			return fmt.Errorf("end the sessions of the interrupted restore: %w", err)
 		}
@@ -72,16 +72,16 @@ func (d *database) takeOver(ctx context.Context) error {
 		if id == "" || id == own[0] {
 			continue
 		}
-		lock := sessionLock(d.fold(d.target), n)
+		lock := sessionLock(l.fold(l.target), n)
 		left := max(0, int(time.Until(patience).Seconds()))
-		row, err := d.main.Row(ctx, fmt.Sprintf("SELECT GET_LOCK(%s, %d)", lock, left))
+		row, err := l.main.Row(ctx, fmt.Sprintf("SELECT GET_LOCK(%s, %d)", lock, left))
 		if err != nil {
 			return fmt.Errorf("wait for the sessions of the interrupted restore: %w", err)
 		}
 		if row[0] != "1" {
 			return fmt.Errorf("the session %s of the interrupted restore goes on after %s: end it, and resume again", id, takeOverPatience)
 		}
-		if err := d.main.Exec(ctx, "SELECT RELEASE_LOCK("+lock+")"); err != nil {
+		if err := l.main.Exec(ctx, "SELECT RELEASE_LOCK("+lock+")"); err != nil {
 			return fmt.Errorf("wait for the sessions of the interrupted restore: %w", err)
 		}
 	}
