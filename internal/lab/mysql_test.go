@@ -145,7 +145,7 @@ func TestMySQLSettings(t *testing.T) {
 		{
 			"fast does not",
 			lab.MySQLConfig{
-				Durability: lab.Fast, MaxConnections: 40, BufferPool: "32M",
+				Durability: lab.Fast, Light: true, MaxConnections: 40, BufferPool: "32M",
 				Settings: map[string]string{"init-connect": "SET @a = 'b\"c\\\\d'", "innodb_lock_wait_timeout": "7"},
 			},
 			map[string]string{
@@ -185,7 +185,7 @@ func TestMySQLStopLeavesNothing(t *testing.T) {
 		for name, stop := range map[string]func(*lab.MySQL, context.Context) error{
 			"Stop": (*lab.MySQL).Stop, "Discard": (*lab.MySQL).Discard,
 		} {
-			m := start(lab.MySQLConfig{Durability: lab.Fast})
+			m := start(lab.MySQLConfig{Durability: lab.Fast, Light: true})
 			if err := stop(m, t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +238,7 @@ func TestMySQLKillAndRestartRecovers(t *testing.T) {
 
 func TestMySQLRestartKeepsDataAndAccounts(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
-		m := start(lab.MySQLConfig{Durability: lab.Fast, Password: "first"})
+		m := start(lab.MySQLConfig{Durability: lab.Fast, Light: true, Password: "first"})
 		s := openMySQL(t, m)
 		s.exec(t, "CREATE DATABASE kept", "ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY 'second'")
 		before := m.Done()
@@ -256,7 +256,7 @@ func TestMySQLRestartKeepsDataAndAccounts(t *testing.T) {
 
 func TestMySQLPauseHangsUntilResume(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
-		m := start(lab.MySQLConfig{Durability: lab.Fast})
+		m := start(lab.MySQLConfig{Durability: lab.Fast, Light: true})
 		s := openMySQL(t, m)
 		m.Pause()
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID()))
@@ -330,7 +330,7 @@ func TestMySQLFsyncLatencySlowsCommits(t *testing.T) {
 
 func TestMySQLAccounts(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
-		m := start(lab.MySQLConfig{Durability: lab.Fast, TLS: lab.TLSOptional, Password: `it's "quoted"\`})
+		m := start(lab.MySQLConfig{Durability: lab.Fast, Light: true, TLS: lab.TLSOptional, Password: `it's "quoted"\`})
 		for _, plugin := range append(m.AuthPlugins(), "") {
 			u := lab.MySQLUser{Name: "u_" + plugin, Password: `p'w"\`, Plugin: plugin, RequireTLS: plugin == m.AuthPlugins()[0]}
 			if strings.Contains(plugin, "socket") {
@@ -392,7 +392,7 @@ func TestMySQLTLS(t *testing.T) {
 	}
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
 		for _, tt := range tests {
-			m := start(lab.MySQLConfig{Durability: lab.Fast, TLS: tt.mode, Password: "secret"})
+			m := start(lab.MySQLConfig{Durability: lab.Fast, Light: true, TLS: tt.mode, Password: "secret"})
 			var name, cipher string
 			row := openMySQL(t, m).QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'")
 			if err := row.Scan(&name, &cipher); err != nil || cipher == "" {
@@ -408,7 +408,7 @@ func TestMySQLTLS(t *testing.T) {
 				t.Errorf("mode %d: without certificate: error %v, want success %v", tt.mode, err, tt.certless)
 			}
 		}
-		off := start(lab.MySQLConfig{Durability: lab.Fast, TLS: lab.TLSOff})
+		off := start(lab.MySQLConfig{Durability: lab.Fast, Light: true, TLS: lab.TLSOff})
 		cfg := clientConfig(t, off.DSN(""))
 		cfg.TLSConfig = "skip-verify"
 		if _, err := tryMySQL(t, cfg); err == nil {
@@ -419,7 +419,7 @@ func TestMySQLTLS(t *testing.T) {
 
 func TestMySQLServersAreApart(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
-		a, b := start(lab.MySQLConfig{Durability: lab.Fast}), start(lab.MySQLConfig{Durability: lab.Fast, Fresh: true})
+		a, b := start(lab.MySQLConfig{Durability: lab.Fast, Light: true}), start(lab.MySQLConfig{Durability: lab.Fast, Light: true, Fresh: true})
 		x, y := openMySQL(t, a), openMySQL(t, b)
 		x.exec(t, "CREATE DATABASE only_here")
 		if got := y.text(t, "SELECT count(*) FROM information_schema.schemata WHERE schema_name = 'only_here'"); got != "0" {
@@ -477,8 +477,8 @@ func TestMySQLFailedStartShowsLogAndLeavesNothing(t *testing.T) {
 		cfg  lab.MySQLConfig
 		want string
 	}{
-		{lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"no_such_setting": "1"}}, "unknown variable 'no_such_setting=1'"},
-		{lab.MySQLConfig{Durability: lab.Fast, Port: l.Addr().(*net.TCPAddr).Port}, "Address already in use"},
+		{lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"no_such_setting": "1"}}, "unknown variable 'no_such_setting=1'"},
+		{lab.MySQLConfig{Durability: lab.Fast, Light: true, Port: l.Addr().(*net.TCPAddr).Port}, "Address already in use"},
 	}
 	for _, tt := range tests {
 		m, err := lab.StartMariaDB(t.Context(), tt.cfg)
@@ -501,8 +501,8 @@ func TestMySQLCancelledStartLeavesNothing(t *testing.T) {
 	reason := errors.New("changed my mind")
 	said := false
 	m, err := lab.StartMariaDB(ctx, lab.MySQLConfig{
-		Durability: lab.Fast,
-		Log:        writerFunc(func([]byte) { said = true; cancel(reason) }), // at its first word
+		Durability: lab.Fast, Light: true,
+		Log: writerFunc(func([]byte) { said = true; cancel(reason) }), // at its first word
 	})
 	if err == nil { // it was ready before anybody looked
 		err = errors.Join(reason, m.Stop(t.Context()))
@@ -521,7 +521,7 @@ func TestMySQLCancelledStartLeavesNothing(t *testing.T) {
 func TestLabDirectoryThatCannotBe(t *testing.T) {
 	t.Setenv("WEIR_LAB_DIR", "/proc/self")
 	labtest.RequireMariaDB(t)
-	m, err := lab.StartMariaDB(t.Context(), lab.MySQLConfig{Durability: lab.Fast})
+	m, err := lab.StartMariaDB(t.Context(), lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	if err == nil {
 		_ = m.Stop(t.Context())
 	}

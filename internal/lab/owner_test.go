@@ -62,7 +62,7 @@ func own(engine string) error {
 		}
 		stop, c.DSN, c.PID, c.DataDir = p.Stop, p.DSN("postgres"), p.PID(), p.DataDir()
 	case "mariadb":
-		m, err := lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast})
+		m, err := lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 		if err != nil {
 			return err
 		}

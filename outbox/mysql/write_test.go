@@ -320,7 +320,7 @@ func TestMaintenanceWaitsForTransactions(t *testing.T) {
 			select {
 			case first = <-done:
 				waiting = false
-			case <-time.After(10 * time.Millisecond): // who waits for the table does so for a second at least
+			case <-time.After(100 * time.Millisecond): // who waits for the table does so for a second at least
 				var queued int
 				check(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%'").Scan(&queued))
 				if queued > 0 {

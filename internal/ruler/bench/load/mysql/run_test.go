@@ -3,6 +3,7 @@ package myload
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,17 +16,23 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+var mariadb = labtest.Share(func(ctx context.Context) (*lab.MySQL, error) {
+	return lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+})
+
 // database makes one for the load and returns how to reach it.
 func database(t *testing.T, m *lab.MySQL) string {
 	t.Helper()
-	if err := CreateDatabase(t.Context(), m.DSN(""), "bench"); err != nil {
+	if err := CreateDatabase(t.Context(), m.DSN(""), t.Name()); err != nil {
 		t.Fatal(err)
 	}
-	return m.DSN("bench")
+	return m.DSN(t.Name())
 }
 
 func TestRunAgainstMariaDB(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := mariadb.Get(t)
 	runEverything(t, m, database(t, m))
 }
 
@@ -36,7 +43,7 @@ func TestRunAgainstMySQL(t *testing.T) {
 
 // TestRunThroughARelay has every byte of answers come when it likes.
 func TestRunThroughARelay(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := mariadb.Get(t)
 	relay := labtest.Relay(t, m.Addr())
 	runEverything(t, m, strings.Replace(database(t, m), m.Addr(), relay.Addr(), 1))
 }
@@ -178,7 +185,7 @@ func TestRunCountsWrongAnswers(t *testing.T) {
 }
 
 func TestVerifyMissesTheSeedsOfAGuardedTable(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := mariadb.Get(t)
 	dsn, w := database(t, m), load.Insert{Guarded: true}
 	if err := Setup(t.Context(), dsn, w); err != nil {
 		t.Fatal(err)
@@ -229,7 +236,7 @@ func TestRunReportsALostServer(t *testing.T) {
 }
 
 func TestSessionEndsWithItsContext(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := mariadb.Get(t)
 	s, err := open(t.Context(), m.DSN(""))
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +285,7 @@ func TestMeterSeesCommitsAndFlushes(t *testing.T) {
 }
 
 func TestIdleSessionsStayAndEnd(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := mariadb.Get(t)
 	i, err := OpenIdle(t.Context(), m.DSN(""))
 	if err != nil {
 		t.Fatal(err)
