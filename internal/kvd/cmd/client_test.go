@@ -25,10 +25,10 @@ func TestKVClientCommandLines(t *testing.T) {
 	program.Script(t, "testdata/kv-client.txt")
 }
 
-// TestKVOneCluster holds the tests that change nothing of the cluster itself.
+// TestKVOneCluster runs the tests that do not change the members of the cluster.
 func TestKVOneCluster(t *testing.T) {
-	// A large request that is given up goes on nevertheless, beside the next attempt,
-	// which it makes slower: it gets the time that a busy machine needs.
+	// A large request that timed out is still being executed beside the next attempt, which it
+	// slows down: a busy machine needs more time.
 	patient := map[string]string{"request-timeout": (labtest.Patience / 2).String()}
 	r := newKVRig(t, lab.KVConfig{Durability: lab.Fast, Flags: patient})
 	t.Run("keys", kvKeysTest)
@@ -151,7 +151,7 @@ func kvRangeTest(t *testing.T) {
 	program.Must(t, "kv", "del", "big/1", "big/2", "big/3", "big/4")
 }
 
-// A key goes with its lease, and anyone who watches is told.
+// A key is deleted with its lease, and watchers are notified.
 func kvLeaseTest(t *testing.T) {
 	program.Refuse(t, cli.ExitUsage, []string{`TTL "soon"`}, "kv", "lease", "grant", "soon")
 	program.Refuse(t, cli.ExitUsage, []string{"the number that grant printed"}, "kv", "lease", "keep", "x")
@@ -238,7 +238,7 @@ func (r *kvRig) stateTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"read the secret"}, "kv", "get", "greeting")
 }
 
-// A request that is too large is refused by name, and the next one is answered.
+// A request that is too large is refused with a reason, and the next one is answered.
 func (r *kvRig) largeTest(t *testing.T) {
 	r = r.in(t)
 	program.Refuse(t, cli.ExitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", wire.MaxKey+1), "v")
@@ -269,7 +269,7 @@ func (r *kvRig) largeTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", "large")
 }
 
-// A watch from a revision that is too long ago says so, and ends.
+// A watch from a revision that is no longer known returns an error.
 func (r *kvRig) missedTest(t *testing.T) {
 	r = r.in(t)
 	first := clitest.Decode[kvItem](t, program.Must(t, "kv", "put", "watched", "x", "--json"))
@@ -293,7 +293,7 @@ func (r *kvRig) missedTest(t *testing.T) {
 	program.Must(t, "kv", "put", "greeting", "hello")
 }
 
-// Bytes of strangers end their connection and nothing else.
+// Garbage ends its connection and affects no other.
 func (r *kvRig) garbageTest(t *testing.T) {
 	r = r.in(t)
 	pids := fmt.Sprint(r.PIDs())

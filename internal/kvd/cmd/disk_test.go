@@ -19,8 +19,8 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// TestKVDirectories gives replicas directories that are not theirs, damaged ones,
-// an old one and none. None comes back with less than it had acknowledged.
+// TestKVDirectories starts replicas on directories of other replicas, on damaged, old and empty
+// ones. No replica starts with less than it had acknowledged.
 func TestKVDirectories(t *testing.T) {
 	r := newKVRig(t, lab.KVConfig{})
 	for i := range 20 {
@@ -90,7 +90,8 @@ func flip(t *testing.T, path string, offset int64) {
 	}
 }
 
-// The torn end of the log after a crash is cut off, and sent again by others.
+// The torn end of the log after a crash is cut off, and the entries are sent again by other
+// replicas.
 func (r *kvRig) tornTest(t *testing.T) {
 	r = r.in(t)
 	r.node(2).Kill()
@@ -115,8 +116,8 @@ func (r *kvRig) tornTest(t *testing.T) {
 	})
 }
 
-// A replica that comes back with an older copy of its directory, or with an empty
-// one, is told to stop.
+// A replica that comes back with an older copy of its directory, or with an empty one, is
+// refused.
 func (r *kvRig) olderTest(t *testing.T) {
 	r = r.in(t)
 	leader := r.leader(1, 2, 3)
@@ -171,7 +172,7 @@ func (r *kvRig) olderTest(t *testing.T) {
 	r.await()
 }
 
-// Damage is named and refused, and the member replaced as the documentation says.
+// Damage is reported and refused, and the member is replaced as the documentation says.
 func (r *kvRig) corruptTest(t *testing.T) {
 	r = r.in(t)
 	lost := 2 // replicas dial those with smaller numbers; this one dials one, in the end
@@ -248,7 +249,7 @@ func (r *kvRig) replaceTest(lost, id int) {
 	p.ends(cli.ExitFine, "weir kv serve has stopped")
 }
 
-// ended reports whether a channel has been closed.
+// ended reports whether a channel is closed.
 func ended(done <-chan struct{}) bool {
 	select {
 	case <-done:

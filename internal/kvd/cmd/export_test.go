@@ -228,8 +228,8 @@ func TestKVImportGoesOn(t *testing.T) {
 	}
 }
 
-// A key that is to stay must not go with the time to live, or the lease, that the
-// cluster has it with, and the other way round, though it has the same value.
+// A key without a time to live must not expire because the cluster has one for it, or a lease,
+// and the same value, and vice versa.
 func TestKVImportComparesTimes(t *testing.T) {
 	r := newKVRig(t, lab.KVConfig{Replicas: 1, Durability: lab.Fast})
 	ctx, c := r.client()

@@ -20,8 +20,8 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// TestKVFaults makes replicas crash, hang and restart under load, of which no
-// operation fails, and looks at what an operator sees meanwhile.
+// TestKVFaults makes replicas crash, hang and restart under load. No operation may fail, and
+// the commands of operators must work meanwhile.
 func TestKVFaults(t *testing.T) {
 	testkit.Long(t, "kills, stops and restarts replicas some thirty times")
 	r := newKVRig(t, lab.KVConfig{})
@@ -115,7 +115,7 @@ func (r *kvRig) blackoutTest(t *testing.T) {
 	}
 }
 
-// A replica that hangs now and then, the leader too, holds nobody back for good.
+// A replica that hangs now and then, even the leader, does not block the others permanently.
 func (r *kvRig) hangTest(t *testing.T) {
 	r = r.in(t)
 	load := r.load("n/hang")

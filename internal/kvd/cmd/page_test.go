@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit/browser"
 )
 
-// Somebody opens the page after writes that nobody watched, and finds them.
+// The page shows load from before it was opened.
 func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 	testkit.Long(t, "starts a browser, as the same test of the proxy")
 	b := browser.Start(t)

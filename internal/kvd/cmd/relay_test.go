@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// relayedPeers puts a relay into the way of each replica to each other one.
+// relayedPeers puts a relay between each pair of replicas.
 type relayedPeers struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -53,7 +53,7 @@ func (p *relayedPeers) relay(ends [3]string, addr string) string {
 	return p.by[ends].Addr()
 }
 
-// cut lets nothing pass between a replica and the others.
+// cut separates a replica from the others.
 func (p *relayedPeers) cut(id int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *relayedPeers) cut(id int) {
 	}
 }
 
-// heal lets everything pass that was held back, and all that follows.
+// heal delivers what was held back, and everything from now on.
 func (p *relayedPeers) heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,8 +27,8 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// kvRig is a cluster of real processes, seen as an operator does: by the command
-// line, the admin addresses and the logs.
+// kvRig is a cluster of processes as seen by an operator: through the command line, the admin
+// addresses and the logs.
 type kvRig struct {
 	*lab.KV
 	t *testing.T
@@ -61,8 +61,8 @@ func (r *kvRig) node(id int) *lab.Node { return r.Nodes()[id-1] }
 // alone are the flags that make a client talk to one replica only.
 func (r *kvRig) alone(id int) string { return "--endpoints=" + r.PeerAddrs()[id-1] }
 
-// within bounds one step of the test: there is none for all of it, which a busy
-// machine may make as long as it likes.
+// within returns a context with a timeout for one step of the test. The test as a whole has
+// none, since a busy machine may take long.
 func (r *kvRig) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.t.Context(), labtest.Patience)
 }
@@ -127,7 +127,7 @@ func (r *kvRig) admin(id int, path string) (int, string) {
 	return clitest.Get(r.t, "http://"+r.AdminAddrs()[id-1]+path)
 }
 
-// leader waits until a replica leads that is open, and all that are asked say so.
+// leader waits until a replica leads and is open, according to all replicas that are asked.
 func (r *kvRig) leader(ids ...int) int {
 	r.t.Helper()
 	var leader uint64
@@ -155,7 +155,7 @@ func (r *kvRig) command(id int) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")[1:]
 }
 
-// strayKV is a weir of its own, beside those of the lab.
+// strayKV is a weir process beside those of the lab.
 type strayKV struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -239,9 +239,9 @@ func (p *strayKV) ends(code int, words ...string) {
 	}
 }
 
-// kvLoad is a client that increments a counter, each time once the last one was
-// acknowledged and a moment has passed. No operation may fail. It knows the
-// replicas of the rig, and those at more addresses.
+// kvLoad is a client that increments a counter, again and again, with a pause after each
+// acknowledgement. No operation may fail. It knows the replicas of the rig, and those at more
+// addresses.
 type kvLoad struct {
 	t     *testing.T
 	key   string
@@ -250,8 +250,8 @@ type kvLoad struct {
 	done  chan struct{}
 }
 
-// loadPause lies between two operations of a kvLoad. Without it the load takes the
-// processors from the faults that it is there to see.
+// loadPause is the pause between two operations of a kvLoad. Without it the load would use all
+// processors.
 const loadPause = 2 * time.Millisecond
 
 func (r *kvRig) load(key string, more ...string) *kvLoad {
@@ -296,7 +296,7 @@ func (r *kvRig) load(key string, more ...string) *kvLoad {
 	return l
 }
 
-// goesOn waits until so many more operations were acknowledged.
+// goesOn waits until n more operations were acknowledged.
 func (l *kvLoad) goesOn(n int64) {
 	l.t.Helper()
 	want := l.acked.Load() + n
@@ -331,9 +331,9 @@ type kvWatching struct {
 	code  int
 }
 
-// watching begins a watch. One whose only replica has been without a leader for half a
-// minute, as may happen on a busy machine, ends and says so: it goes on, as its user
-// would, with the revision after the last one that it has printed.
+// watching starts a watch. If its only replica has no leader for half a minute, as may happen
+// on a busy machine, the watch ends with an error. It is then continued, as a user would, after
+// the last revision that it has printed.
 func watching(t *testing.T, args ...string) *kvWatching {
 	ctx, stop := context.WithCancel(t.Context())
 	w := &kvWatching{stop: stop, ended: make(chan struct{})}
@@ -365,7 +365,7 @@ func (w *kvWatching) last() (revision uint64, ok bool) {
 	return revision, err == nil
 }
 
-// tells waits until so many changes were printed.
+// tells waits until this many changes were printed.
 func (w *kvWatching) tells(t *testing.T, changes int) {
 	t.Helper()
 	told := func() int { return strings.Count(w.out.String(), "\n") }
@@ -401,7 +401,7 @@ func redisClient(addr, password string) *redis.Client {
 	})
 }
 
-// answered asks a Redis server until it does not say any more that nobody leads.
+// answered repeats a request to a Redis server while the answer is that there is no leader.
 func answered(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	testkit.Eventually(t, what+" is answered", func() bool {
@@ -413,8 +413,8 @@ func answered(t *testing.T, what string, ask func() error) {
 	})
 }
 
-// patiently gives a command line of weir kv more time than an operator waits for,
-// unless it says itself how much: a busy machine may need it.
+// patiently gives a command of weir kv more time than an operator would, unless it has a
+// timeout: a busy machine may need it.
 func patiently(args []string) []string {
 	verb := 0
 	switch {

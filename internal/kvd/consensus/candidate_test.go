@@ -27,7 +27,7 @@ func (r *rig) ask(g Change) string {
 	return ""
 }
 
-// A learner that never ran, or that stopped, does not vote, however short the log
+// A learner that never ran, or that has stopped, does not become a voter, however short the log
 // is; nor does one that lacks a single entry, which may be a round of any size.
 func TestALearnerMustShowThatItHasCaughtUp(t *testing.T) {
 	for _, kind := range []ChangeKind{Promote, Replace} {
@@ -70,7 +70,8 @@ func TestALearnerMustShowThatItHasCaughtUp(t *testing.T) {
 	}
 }
 
-// A client that asks for a change again has not got the answer: it is the same.
+// A client that repeats a request for a change has not received the answer: it gets the same
+// one.
 func TestChangesMayBeAskedForAgain(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	lead := r.leader()

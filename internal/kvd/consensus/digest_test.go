@@ -98,7 +98,7 @@ func TestLearnerThatDiffersIsNotPromoted(t *testing.T) {
 	}
 }
 
-// Where no majority says who is right, nobody is served.
+// If no majority tells which state is right, the leader serves nobody.
 func TestNobodyIsServedInDoubt(t *testing.T) {
 	r, lead, stopped := differing(t, true, otherState, func(lead uint64) []uint64 { return []uint64{(lead+1)%3 + 1} })
 	if len(stopped) != 0 {

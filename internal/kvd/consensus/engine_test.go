@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// absurd is a message of the engine with fields that have no reason, near those
-// that would have one.
+// absurd returns a message of the engine with fields that make no sense, near values that
+// would.
 func absurd(rng *rand.Rand, from uint64, c *Core) *pb.Message {
 	near := func(v uint64) uint64 {
 		switch rng.IntN(8) {
@@ -43,8 +43,8 @@ func absurd(rng *rand.Rand, from uint64, c *Core) *pb.Message {
 	return m
 }
 
-// Replicas know each other by a secret, and may still be wrong: what one of them
-// says can stop another with a reason, and never makes it panic.
+// Replicas authenticate each other by a secret, but may have bugs: a message of one may stop
+// another with an error, but must never make it panic.
 func TestAbsurdMessagesOfTheEngine(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -63,7 +63,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	}
 }
 
-// Memory follows what is there, not what is promised.
+// Memory is allocated by what is there, not by the announced count.
 func TestEntryPromisesTooMuch(t *testing.T) {
 	var e entry
 	for _, count := range []uint64{1, 3, 1000, math.MaxUint64} {

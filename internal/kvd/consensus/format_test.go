@@ -91,7 +91,7 @@ func TestFormatRisesWhenAllKnowIt(t *testing.T) {
 	refuses("an older version and a newer snapshot", old.snapshots.adopt(head{format: 2}, strings.NewReader("{}")))
 }
 
-// A cluster that is never idle rises, too.
+// The format of a cluster under constant load rises, too.
 func TestFormatRisesUnderLoad(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	for id := uint64(1); id <= 3; id++ {

@@ -6,8 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// The next round goes when the one before is committed, or after some patience; at
-// once where results are told before the commit.
+// The next round starts when the one before is committed, or after some time, or at once if
+// results are sent before the commit.
 func TestRoundsWaitForTheCommit(t *testing.T) {
 	for preset, waits := range map[string]bool{"raft": true, "raft-ht": true, "curp": false, "curp-ho": false} {
 		t.Run(preset, func(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// timed is a cluster in virtual time: turns of the core, flushes of the disk and the way
-// between replicas take as long as they are told to. Its clients have one write under
-// way, and do something else in between.
+// timed is a cluster in virtual time, with given durations of turns, flushes and messages. Its
+// clients have one write in flight, and pause in between.
 type timed struct {
 	t      *testing.T
 	now    int64
@@ -280,8 +279,8 @@ func TestNoDelayWhereReplicasAreFar(t *testing.T) {
 	}
 }
 
-// A leader that has asked a replica to take over proposes nothing, and does not look all
-// the time whether it may.
+// A leader that has asked a replica to take over proposes nothing, and does not busily check
+// whether it may.
 func TestNoTurnsInVainDuringAHandover(t *testing.T) {
 	const link = 5 * time.Millisecond
 	w := newTimed(t, 150*time.Microsecond, link)

@@ -17,7 +17,7 @@ type touching struct {
 	ordinal uint64
 }
 
-// someFoot touches a few of eight keys, some twice, and now and then a span.
+// someFoot returns a footprint of a few of eight keys, some twice, and rarely a span.
 func someFoot(r *rand.Rand, spans bool) (f wire.Footprint) {
 	for range r.IntN(3) {
 		f.Keys = append(f.Keys, fmt.Sprint("k", r.IntN(8)))
@@ -28,7 +28,7 @@ func someFoot(r *rand.Rand, spans bool) (f wire.Footprint) {
 	return f
 }
 
-// overlap is the slow truth, with the exception that a span meets everything.
+// overlap is a simple implementation, except that a span conflicts with everything.
 func overlap(f, g *wire.Footprint) bool {
 	if len(f.Spans) > 0 || len(g.Spans) > 0 {
 		return len(f.Keys)+len(f.Spans) > 0 && len(g.Keys)+len(g.Spans) > 0
@@ -36,9 +36,9 @@ func overlap(f, g *wire.Footprint) bool {
 	return f.Overlaps(g)
 }
 
-// The counters are compared with a list of the operations. They may see an operation that is not
-// there only where several sessions have touched a key since nobody did: then they no longer
-// know whose the rest is.
+// The counters are compared with a list of the operations. They may report an operation that is
+// not there only if several sessions have touched a key since it was last untouched: then they
+// no longer know whose the remaining ones are.
 func TestTouchesAgainstAList(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for round := range 40 {

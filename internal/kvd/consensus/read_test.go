@@ -18,8 +18,8 @@ func answersOf(e Effects) (requests []uint64, bytes int) {
 	return requests, bytes
 }
 
-// Clients that ask for more than can be said at once must neither keep a replica
-// from what the others hear of it, nor the clients that ask for little.
+// Clients that ask for more than can be sent at once must not block messages to other replicas,
+// nor clients that ask for little.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	const size, asked = 1 << 20, 300
 	for _, kind := range []wire.Kind{wire.Read, wire.WeakRead} {

@@ -182,8 +182,8 @@ func TestRecoveryFindsEarlierWritesInAnyForm(t *testing.T) {
 	}
 }
 
-// Replicas may be told different things, as while one after the other is
-// restarted with another setting. What is executed must be the same.
+// Replicas may have different settings, as while they are restarted with another setting one by
+// one. They must still execute the same.
 func TestSessionsExpireByTheLogAlone(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	for _, id := range r.order {

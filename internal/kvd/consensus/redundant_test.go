@@ -61,8 +61,8 @@ func TestLoneWriteCostsNoMoreThanItMust(t *testing.T) {
 	}
 }
 
-// While entries are under way, nothing goes that says no more than how far those
-// before them are committed.
+// While entries are in flight, a message that only says how far earlier ones are committed is
+// not sent.
 func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	lead := r.leader()
@@ -74,9 +74,9 @@ func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 	last := l.engine.log.lastIndex()
 	r.tick(1)
 	for _, step := range []struct {
-		what     string
-		m        *pb.Message
-		ticks    int
+		what      string
+		m         *pb.Message
+		ticks     int
 		redundant bool
 	}{
 		{"a commit index, nothing sent in this tick", app(0, last-1), 0, false},
@@ -92,8 +92,8 @@ func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 	}
 }
 
-// An answer is repeated only in another tick, or to somebody else, or in another
-// term; a refusal always.
+// An answer is repeated only in another tick, to another replica, or in another term; a
+// rejection always is.
 func TestAnswersAreNotRepeated(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	lead := r.leader()
@@ -102,9 +102,9 @@ func TestAnswersAreNotRepeated(t *testing.T) {
 		return &pb.Message{Type: pb.MsgAppResp.Enum(), To: &to, Term: &term, Index: &index, Reject: &reject}
 	}
 	for _, step := range []struct {
-		what     string
-		m        *pb.Message
-		ticks    int
+		what      string
+		m         *pb.Message
+		ticks     int
 		redundant bool
 	}{
 		{"the first", answer(lead, f.engine.term, 100, false), 1, false},

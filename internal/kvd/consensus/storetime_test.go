@@ -79,8 +79,8 @@ func (l *timeline) handOver() {
 	l.w.bring(n, func(Clock) { n.core.engine.node.TransferLeader(n.core.cfg.ID%3 + 1) })
 }
 
-// Nothing ends before its time to live is over, and not much later: under any leader, however
-// late messages are, and where one clock of three is wrong.
+// Nothing expires before the end of its time to live, and not much later, whichever replica
+// leads, whatever the delay of messages, and with one wrong clock of three.
 func TestStoreTimeKeepsTimesToLive(t *testing.T) {
 	const ms = time.Millisecond
 	ends := func(*timeline, int) {}

@@ -16,8 +16,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/resp"
 )
 
-// FuzzConversation sends any bytes to a server and wants nothing but whole
-// replies. The seeds are the commands of the scripts, as lines.
+// FuzzConversation sends arbitrary bytes to a server, which must answer with complete replies
+// only. The seeds are the commands of the scripts, as lines.
 func FuzzConversation(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*/*.txt")
 	if err != nil {

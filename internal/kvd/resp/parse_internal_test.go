@@ -177,8 +177,8 @@ func TestParserGivesLargeBufferBack(t *testing.T) {
 	}
 }
 
-// FuzzParser wants that cuts make no difference, and that what comes out is what
-// a framed command would be.
+// FuzzParser checks that cuts make no difference, and that the results are those of a framed
+// command.
 func FuzzParser(f *testing.F) {
 	f.Add([]byte(stream), uint(7), true)
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\n"), uint(3), false)

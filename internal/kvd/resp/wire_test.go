@@ -34,7 +34,7 @@ func dial(tb testing.TB, addr string) *peer {
 	return p
 }
 
-// hope gives the next step its time: a test of many takes longer than one.
+// hope extends the deadline for the next step: a test of many steps takes longer than one.
 func (p *peer) hope() {
 	p.tb.Helper()
 	if err := p.sock.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -71,8 +71,9 @@ func TestIncrementBounds(t *testing.T) {
 	}
 }
 
-// A sum that does not fit is told from a value that is no integer only when all replicas
-// do, and no answer is told before its place in the log that may become another one.
+// A sum that does not fit is distinguished from a value that is not an integer only when all
+// replicas do so, and an answer that may still become another one is not sent before the
+// commit.
 func TestOverflowInOlderFormats(t *testing.T) {
 	s := New(Config{})
 	apply(s, wire.Command{Verb: wire.Set, Key: "n", Value: []byte("9223372036854775807")})

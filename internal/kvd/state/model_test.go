@@ -11,8 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// model is the store as one would explain it: plain maps, everything looked for
-// by looking at everything. It is the oracle of the tests.
+// model is the simplest implementation of the store: plain maps, which are searched completely.
+// The tests compare the store with it.
 type model struct {
 	keys     map[string]Item
 	leases   map[uint64]lease

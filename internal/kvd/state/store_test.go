@@ -374,8 +374,8 @@ func sameChanges(a, b []Change) bool {
 	return true
 }
 
-// An operation that needs a format which the cluster does not have yet may mean something else
-// when it is executed: nobody may tell its answer before.
+// An operation that needs a newer format than the cluster has may mean something else when it
+// is executed: its answer must not be sent before.
 func TestFootprintOfANewerFormat(t *testing.T) {
 	s := New(Config{})
 	newer := wire.Command{Verb: wire.Expire, Cond: wire.IfValue, Key: "lock", Expect: []byte("me"), TTL: 1000}

@@ -248,8 +248,9 @@ func (s *storm) timeToLive(ctx context.Context, c *kv.Client, key string, random
 	}
 }
 
-// answer reads a key when all faults have ended: then every strong read is answered.
-// Each has its own patience, so that one that is not is told from checks that take long.
+// answer reads a key after all faults have ended: then every strong read is answered. Each has
+// its own timeout, so that a read without answer can be distinguished from checks that take
+// long.
 func (s *storm) answer(c *kv.Client, key string) (item kv.Item, found bool) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), labtest.Patience)
 	defer cancel()

@@ -348,7 +348,7 @@ func TestFallsBackToAnOlderSnapshot(t *testing.T) {
 			t.Errorf("recovered %+v", r)
 		}
 		same(t, lines, wholeSample)
-		// The bad one is in nobody's way, and goes when newer ones come.
+		// The bad one stays, and is removed when newer ones come.
 		l, _, err := openOn(d)
 		must(t, err)
 		for i := uint64(5); i <= 7; i++ {

@@ -480,8 +480,7 @@ func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 	}
 }
 
-// A test of crashes that finds nothing proves nothing unless it finds what is
-// wrong when something is.
+// A test of crashes proves something only if it finds deliberate bugs.
 func TestCrashesFindADiskThatLies(t *testing.T) {
 	t.Parallel()
 	lies := map[string]func(*waltest.Disk){

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The blocks of a direct write are made in memory that it has.
+// The blocks of a direct write are assembled in aligned memory.
 func TestBlocksAllocateNothing(t *testing.T) {
 	file := bytes.NewReader(make([]byte, 4*directBlock))
 	d := &direct{size: 4 * directBlock}

@@ -200,8 +200,8 @@ func TestDisconnectedLeader(t *testing.T) {
 	p.sent("2 Strong 2/0 #1 a", "2 Read 2/0 #1 a request=1", "2 Strong 2/0 #2 b")
 }
 
-// The wait doubles, up to sixteen times the first; a leader that does not answer
-// three times in a row is asked no longer.
+// The wait doubles, up to sixteen times the first. A leader that does not answer three times in
+// a row is no longer asked.
 func TestRetries(t *testing.T) {
 	p := play(t, 3, "raft", Config{Retry: 100})
 	p.strong(1, "a")
@@ -327,8 +327,8 @@ func TestAskingAround(t *testing.T) {
 	p.sent("3 Strong 2/0 #2 b")
 }
 
-// Round trips tremble: the replica that serves the session stays the same until
-// another is clearly nearer, or until it is gone.
+// Round trips fluctuate: the same replica serves the session until another is clearly nearer,
+// or until it is gone.
 func TestTheNearestStaysTheSame(t *testing.T) {
 	p := play(t, 3, "curp-ho", Config{})
 	far := func(a, b, c time.Duration) {

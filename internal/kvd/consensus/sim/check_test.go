@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// story is a run that nobody played: two writes and a read of session 0, a read
-// of session 1, all as it should be.
+// story returns a history without a run: two writes and a read of session 0, a read of session
+// 1, all correct.
 func story() *World {
 	w := &World{Config: Config{SessionIdle: time.Hour}, log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}}, sessions: []*sessionRun{{}, {}}, replicas: []*replica{{}}}
 	w.assemble()

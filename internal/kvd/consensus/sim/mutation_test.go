@@ -15,15 +15,15 @@ var budget = flag.Int("budget", 0, "how many seeds to try with each bug, instead
 
 var survey = flag.Bool("survey", false, "say of each mutation what catches it and after how many seeds")
 
-// bug is a deliberate bug and where it shows soonest.
+// bug is a deliberate bug and the options that reveal it soonest.
 type bug struct {
 	name    string
 	options Options
 	seeds   int // within which it must be caught
 }
 
-// play is a run under a profile, with a preset and so many replicas, 0 or ""
-// leaving it to the seed.
+// play returns the options of a run with a profile, a preset and a number of replicas; 0 and ""
+// are drawn from the seed.
 func play(profile, preset string, replicas int) Options {
 	return Options{Profile: profile, Preset: preset, Replicas: replicas, Idle: time.Hour}
 }
@@ -184,9 +184,9 @@ func bugs() []bug {
 	}
 }
 
-// shownBy is a seed that shows a bug which few seeds show: it is played first. When
-// the simulator has changed so that it shows nothing any more, the search among all
-// seeds finds another, slower; -survey lists them.
+// shownBy has, for bugs that few seeds reveal, a seed that does: it is run first. If the
+// simulator has changed so that this seed reveals nothing, the search through all seeds finds
+// another, more slowly; -survey lists them.
 var shownBy = map[string]int{
 	"CarryForgotten": 967, "IntentForgotten": 100, "IntentWithGap": 22, "LeaseBackTooEarly": 51,
 	"LeaseFromAnswer": 27, "OldRequestTaken": 72, "PoolForgetsAtAppend": 10, "PoolForgetsAtElected": 9,
@@ -200,7 +200,7 @@ var shownBy = map[string]int{
 	"snapshot not synced": 18, "token stands": 15,
 }
 
-// catch plays seeds until one shows the bug, and returns that seed.
+// catch runs seeds until one reveals the bug, and returns that seed.
 func catch(t *testing.T, b bug) (Violation, int) {
 	t.Helper()
 	if *budget > 0 {
@@ -219,7 +219,7 @@ func catch(t *testing.T, b bug) (Violation, int) {
 	return Violation{}, 0
 }
 
-// show plays one seed with the bug.
+// show runs one seed with the bug.
 func show(t *testing.T, b bug, seed int) (v Violation, caught bool) {
 	t.Helper()
 	o := b.options
@@ -259,7 +259,7 @@ func firstLine(s string) string {
 	return line[:min(len(line), 170)]
 }
 
-// TestScenesAreFaultlessByThemselves plays what shows the bugs, without them.
+// TestScenesAreFaultlessByThemselves runs the scenes without the bugs.
 func TestScenesAreFaultlessByThemselves(t *testing.T) {
 	testkit.Alone(t)
 	n := 3 // `make torture` plays more

@@ -7,9 +7,9 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// A scene is a Hook that brings about a rare situation on purpose. Random faults
-// meet it, too, but in one run of thousands. Without the deliberate bug that it
-// is for, a run with a scene must be as faultless as any other.
+// A scene is a Hook that creates a rare situation. Random faults create it as well, but in one
+// run of thousands. Without the deliberate bug that it is for, a run with a scene must be
+// without violations.
 
 // others lists the replicas that run besides x.
 func (w *World) others(x *replica) []*replica {

@@ -23,7 +23,7 @@ var (
 	from     = flag.Uint64("from", 1, "the first seed")
 )
 
-// chosen is a run as the flags want it.
+// chosen returns the options that the flags select.
 func chosen() Options {
 	o := Options{Profile: *profile, Preset: *preset, Replicas: *replicas}
 	for _, b := range bugs() {
@@ -83,7 +83,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// everyFaultHappened checks that the runs were what they claim to be.
+// everyFaultHappened checks that the runs had every kind of fault.
 func everyFaultHappened(t *testing.T, s *Stats) {
 	t.Helper()
 	for _, c := range s.Faults.Counts() {
@@ -98,7 +98,7 @@ func everyFaultHappened(t *testing.T, s *Stats) {
 	}
 }
 
-// fail reports a run that broke a promise, with the end of its story.
+// fail reports a run with a violation, and the end of its trace.
 func fail(t *testing.T, o Options, r *Result) {
 	t.Helper()
 	tail, err := Replay(o, 60)
@@ -112,7 +112,7 @@ func fail(t *testing.T, o Options, r *Result) {
 	t.Errorf("seed %d violates a guarantee: %v\nto repeat it: %s\n%s", r.Seed, r.Violations[0], r.Command(), story.String())
 }
 
-// TestSeedsThatFoundSomething plays testdata/seeds.txt.
+// TestSeedsThatFoundSomething runs the seeds in testdata/seeds.txt.
 func TestSeedsThatFoundSomething(t *testing.T) {
 	file, err := os.Open("testdata/seeds.txt")
 	if err != nil {
@@ -148,7 +148,7 @@ func TestSeedsThatFoundSomething(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameRun plays seeds twice, the second time with a trace.
+// TestSameSeedSameRun runs seeds twice, the second time with a trace.
 func TestSameSeedSameRun(t *testing.T) {
 	testkit.Alone(t)
 	hashes := map[uint64]bool{}
@@ -175,7 +175,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
-// TestRunRefusesNonsense checks the errors of what a caller chose.
+// TestRunRefusesNonsense checks the errors for invalid options.
 func TestRunRefusesNonsense(t *testing.T) {
 	for want, o := range map[string]Options{
 		`profile "x"`: {Profile: "x"},
@@ -187,7 +187,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 	}
 }
 
-// Replay plays the seed of a failed run again and returns its story.
+// Replay runs the seed of a failed run again and returns its trace.
 func Replay(o Options, lines int) (*Tail, error) {
 	tail := &Tail{Lines: lines}
 	o.Trace = tail
