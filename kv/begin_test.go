@@ -7,15 +7,12 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/kv"
 )
 
-// TestWhatIsNotBegun: an operation that is refused, or whose context has ended before,
+// testWhatIsNotBegun: an operation that is refused, or whose context has ended before,
 // changes nothing.
-func TestWhatIsNotBegun(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
+func testWhatIsNotBegun(t *testing.T, cluster *lab.KV) {
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	_, err := c.Put(ctx, "k", []byte("a"))

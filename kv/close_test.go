@@ -91,10 +91,8 @@ func TestSessionClose(t *testing.T) {
 	check(t, err, kv.ErrClosed)
 }
 
-// TestSessionCloseWithoutACluster ends with its context, and with the client.
-func TestSessionCloseWithoutACluster(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
+// testSessionCloseWithoutACluster ends with its context, and with the client.
+func testSessionCloseWithoutACluster(t *testing.T, cluster *lab.KV) {
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	_, err := c.Put(ctx, "a", nil)
@@ -111,11 +109,9 @@ func TestSessionCloseWithoutACluster(t *testing.T) {
 	check(t, late.Close(ctx), nil) // nobody knows of it
 }
 
-// TestSessionCloseEndsBehind: a session whose Close ended before the cluster answered ends
+// testSessionCloseEndsBehind: a session whose Close ended before the cluster answered ends
 // when it does, and the cluster does not keep it (but for a registration that came twice).
-func TestSessionCloseEndsBehind(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
+func testSessionCloseEndsBehind(t *testing.T, cluster *lab.KV) {
 	var relays []*lab.Relay
 	var addrs []string
 	for _, addr := range cluster.PeerAddrs() {

@@ -222,6 +222,42 @@ func watch(ctx context.Context, t *testing.T, c *kv.Client) {
 	check(t, w.Close(), nil)
 }
 
+// clusterTest is a test that leaves a cluster usable, unless it is the last one.
+type clusterTest struct {
+	name string
+	test func(*testing.T, *lab.KV)
+}
+
+// TestOneCluster has tests share a cluster.
+func TestOneCluster(t *testing.T) {
+	shareCluster(t, 3, []clusterTest{
+		{"session close ends behind", testSessionCloseEndsBehind}, // first: it counts the sessions
+		{"one endpoint is enough", testOneEndpointIsEnough},
+		{"what is not begun", testWhatIsNotBegun},
+		{"member changes may be repeated", testMemberChangesMayBeRepeated}, // replica 3 leaves
+		{"session close without a cluster", testSessionCloseWithoutACluster},
+	})
+}
+
+// TestOneReplica has tests share a cluster of one replica.
+func TestOneReplica(t *testing.T) {
+	shareCluster(t, 1, []clusterTest{
+		{"wrong cluster", testWrongCluster},
+		{"a second address is enough", testASecondAddressIsEnough},
+		{"refused watch", testRefusedWatch},
+	})
+}
+
+func shareCluster(t *testing.T, replicas int, tests []clusterTest) {
+	t.Parallel()
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: replicas, Durability: lab.Fast})
+	for _, tc := range tests {
+		if !t.Run(tc.name, func(t *testing.T) { tc.test(t, cluster) }) {
+			return
+		}
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -233,9 +269,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestWrongCluster(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: 1, Durability: lab.Fast})
+func testWrongCluster(t *testing.T, cluster *lab.KV) {
 	_, err := kv.Open(within(t), cluster.PeerAddrs(), kv.Options{Cluster: "another"})
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error %v: want a refusal at once", err)
@@ -269,9 +303,7 @@ func TestContextEndsFirst(t *testing.T) {
 }
 
 // A watch that the cluster refuses says so: nobody would ever tell it anything.
-func TestRefusedWatch(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: 1, Durability: lab.Fast})
+func testRefusedWatch(t *testing.T, cluster *lab.KV) {
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	const most = 4096

@@ -12,9 +12,7 @@ import (
 
 // A change of the members that is in force is a success whenever it is asked for again:
 // who has not got the answer, asks again.
-func TestMemberChangesMayBeRepeated(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
+func testMemberChangesMayBeRepeated(t *testing.T, cluster *lab.KV) {
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	var state struct{ Members []kv.Member }

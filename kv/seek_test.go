@@ -10,9 +10,7 @@ import (
 )
 
 // A client that is told one replica finds the one that leads.
-func TestOneEndpointIsEnough(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
+func testOneEndpointIsEnough(t *testing.T, cluster *lab.KV) {
 	for _, addr := range cluster.PeerAddrs() {
 		c, err := kv.Open(within(t), []string{addr}, kv.Options{})
 		check(t, err, nil)
@@ -30,9 +28,7 @@ func TestOneEndpointIsEnough(t *testing.T) {
 
 // Two addresses may lead to one replica, as a name and what the cluster calls it do. One
 // that leads nowhere any more does not keep the client from it.
-func TestASecondAddressIsEnough(t *testing.T) {
-	t.Parallel()
-	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast, Replicas: 1})
+func testASecondAddressIsEnough(t *testing.T, cluster *lab.KV) {
 	addr := cluster.PeerAddrs()[0]
 	relay := labtest.Relay(t, addr)
 	c, err := kv.Open(within(t), []string{relay.Addr(), addr}, kv.Options{})
