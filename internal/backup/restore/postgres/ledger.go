@@ -12,6 +12,9 @@ import (
 // for each step, written in that step's own transaction.
 const ledgerSchema = "weir_restore"
 
+// stepGlobals is done when roles and tablespaces are, of which books come first.
+const stepGlobals = "globals"
+
 // note is the statement that finishes a step.
 func note(step string) string {
 	return "INSERT INTO " + ledgerSchema + ".done (step) VALUES (" + pg.Literal(step) + ")"
@@ -49,8 +52,12 @@ func openLedger(ctx context.Context, s *pg.Session, d *database) (*restore.Books
 // beginLedger makes the books. The empty target that this follows is looked at in the
 // same session.
 func beginLedger(ctx context.Context, d *database) error {
-	err := d.main.Exec(ctx, "CREATE SCHEMA "+ledgerSchema+"; CREATE TABLE "+ledgerSchema+".done (step text PRIMARY KEY); "+
-		note(d.opts.Identity(d.manifest.ID, d.source)))
+	sql := "CREATE SCHEMA " + ledgerSchema + "; CREATE TABLE " + ledgerSchema + ".done (step text PRIMARY KEY); " +
+		note(d.opts.Identity(d.manifest.ID, d.source))
+	if d.globalsDone {
+		sql += "; " + note(stepGlobals)
+	}
+	err := d.main.Exec(ctx, sql)
 	if err != nil {
 		return fmt.Errorf("begin the books of the restore: %w", err)
 	}

@@ -65,6 +65,11 @@ type runner struct {
 	archive  *archive.Reader
 	manifest *archive.Manifest
 	sandbox  *sandbox // nil: none
+
+	// globalsDone says that roles and tablespaces were made and set without a failure. The
+	// books of each database note it, so that a resumed restore sets nothing back that was
+	// changed since.
+	globalsDone bool
 }
 
 // failed judges an error about an object: it is noted, unless it says that nothing
@@ -118,11 +123,14 @@ func (r *runner) all(ctx context.Context) error {
 		return err
 	}
 	if cluster && !r.opts.NoGlobals && !ending {
-		if err := r.fit(ctx, all, existing); err != nil {
+		if r.globalsDone, err = r.fit(ctx, all, existing); err != nil {
 			return err
 		}
-		if err := r.globals(ctx); err != nil {
-			return err
+		if !r.globalsDone {
+			if err := r.globals(ctx); err != nil {
+				return err
+			}
+			r.globalsDone = r.sandbox == nil && !r.FailedIn("")
 		}
 	}
 	for _, d := range all {
@@ -188,35 +196,38 @@ func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
 }
 
 // fit refuses databases that are there and not fit, before roles are set to what they were.
-func (r *runner) fit(ctx context.Context, all []*database, existing map[string]bool) error {
+// It reports whether the restore that is resumed has set them.
+func (r *runner) fit(ctx context.Context, all []*database, existing map[string]bool) (done bool, err error) {
 	for _, d := range all {
 		if !existing[d.target] || d.create && r.opts.Clean {
 			continue
 		}
-		if err := fitAlone(ctx, d); err != nil {
-			return fmt.Errorf("restore database %s: %w", d.target, err)
+		books, err := fitAlone(ctx, d)
+		if err != nil {
+			return false, fmt.Errorf("restore database %s: %w", d.target, err)
 		}
+		done = done || r.sandbox == nil && books.Has(stepGlobals)
 	}
-	return nil
+	return done, nil
 }
 
 // fitAlone refuses a database that is there, and neither empty nor one whose restore is resumed.
-func fitAlone(ctx context.Context, d *database) (err error) {
+func fitAlone(ctx context.Context, d *database) (books *restore.Books, err error) {
 	if d.create && !d.opts.Resume {
-		return errExists
+		return nil, errExists
 	}
 	if d.main, err = pg.Connect(ctx, d.cfg, d.target); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		err = errors.Join(err, d.main.Close())
 		d.main = nil
 	}()
-	books, err := openLedger(ctx, d.main, d)
+	books, err = openLedger(ctx, d.main, d)
 	if err != nil || books.Begun() || d.opts.DataOnly {
-		return err
+		return books, err
 	}
-	return d.fit(ctx)
+	return books, d.fit(ctx)
 }
 
 // ending reports whether an interrupted restore of several databases had come to
