@@ -17,15 +17,15 @@ import (
 // TestBlobsOfMissingRoles restores large objects where their roles do not exist: all of
 // them come, and each owner and right that could not is told of.
 func TestBlobsOfMissingRoles(t *testing.T) {
-	source := ownServer(t)
-	r := newRig(t, source, `CREATE ROLE gone; CREATE ROLE here; SELECT lo_from_bytea(41, '\x01'), lo_from_bytea(42, '\x02'), lo_from_bytea(43, '\x03');
+	r := newRig(t, server(t), `CREATE ROLE gone; CREATE ROLE here; SELECT lo_from_bytea(41, '\x01'), lo_from_bytea(42, '\x02'), lo_from_bytea(43, '\x03');
 ALTER LARGE OBJECT 41 OWNER TO gone; ALTER LARGE OBJECT 42 OWNER TO here; GRANT SELECT ON LARGE OBJECT 41, 42 TO here WITH GRANT OPTION;
 GRANT SELECT ON LARGE OBJECT 42 TO gone; SET ROLE gone; GRANT UPDATE ON LARGE OBJECT 41 TO here WITH GRANT OPTION; RESET ROLE;
 GRANT SELECT ON LARGE OBJECT 43 TO gone WITH GRANT OPTION; SET ROLE gone; GRANT SELECT ON LARGE OBJECT 43 TO PUBLIC; RESET ROLE; COMMENT ON LARGE OBJECT 43 IS 'third'`)
 	r.mustBackup(backup.Options{})
-	to := &rig{t: t, p: ownServer(t), db: r.db, repo: r.repo}
-	to.exec("postgres", "CREATE ROLE here")
-	res, err := to.restore(restore.Options{Create: true})
+	dropAll := []string{"DROP DATABASE " + r.db + " WITH (FORCE)", "DROP ROLE gone"}
+	r.admin(dropAll...)
+	defer r.admin(append(dropAll, "DROP ROLE here")...)
+	res, err := r.restore(restore.Options{Create: true})
 	if err == nil || len(res.Failed) == 0 {
 		t.Fatalf("no error: %v", err)
 	}
@@ -34,15 +34,15 @@ GRANT SELECT ON LARGE OBJECT 43 TO gone WITH GRANT OPTION; SET ROLE gone; GRANT 
 			t.Errorf("failed: %v", f)
 		}
 	}
-	got := to.psql(r.db, `SELECT string_agg(concat_ws(' ', l.oid, encode(lo_get(l.oid), 'hex'), l.lomowner::regrole, l.lomacl, obj_description(l.oid, 'pg_largeobject')), E'\n' ORDER BY l.oid) FROM pg_largeobject_metadata l`)
+	got := r.psql(r.db, `SELECT string_agg(concat_ws(' ', l.oid, encode(lo_get(l.oid), 'hex'), l.lomowner::regrole, l.lomacl, obj_description(l.oid, 'pg_largeobject')), E'\n' ORDER BY l.oid) FROM pg_largeobject_metadata l`)
 	const want = "41 01 postgres {postgres=rw/postgres,here=r*w*/postgres}\n42 02 here {here=r*w/here}\n43 03 postgres {postgres=rw/postgres} third"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	// By hand, once the role is there.
-	to.exec("postgres", "CREATE ROLE gone")
+	r.exec("postgres", "CREATE ROLE gone")
 	for _, f := range res.Failed {
-		to.exec(r.db, f.Rest)
+		r.exec(r.db, f.Rest)
 	}
 }
 
@@ -99,21 +99,20 @@ INSERT INTO wide SELECT i, 'short' FROM generate_series(1, 10000) i; INSERT INTO
 		t.Fatal(err)
 	}
 	r.repo = plain
-	r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows}))
+	r.alike(r.state(r.db), r.restored(restore.Options{Verify: restore.VerifyRows}))
 }
 
 // TestSandboxHasNoTablespaces restores a database that has a tablespace of its own.
 func TestSandboxHasNoTablespaces(t *testing.T) {
-	source := ownServer(t)
-	r := newRig(t, source, "")
+	r := newRig(t, server(t), "")
 	r.psql("postgres", "SET allow_in_place_tablespaces = on; CREATE TABLESPACE \"its own\" LOCATION ''; ALTER DATABASE "+r.db+" SET TABLESPACE \"its own\"")
 	r.exec(r.db, "CREATE TABLE t AS SELECT 1 AS a")
 	r.mustBackup(backup.Options{})
+	r.admin("DROP DATABASE "+r.db, "DROP TABLESPACE \"its own\"")
 	to := &rig{t: t, p: labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Auth: lab.SCRAM}), db: r.db, repo: r.repo}
 	if res, err := to.restore(restore.Options{Sandbox: true, Create: true, Verify: restore.VerifyRows}); err != nil {
 		t.Fatalf("%v: %v", err, errors.Join(failures(res)...))
 	}
-	r.psql("postgres", "DROP DATABASE "+r.db+"; DROP TABLESPACE \"its own\"")
 }
 
 func failures(res *restore.Result) (all []error) {

@@ -34,10 +34,10 @@ func TestWorkersThatComeAndGo(t *testing.T) {
 	if p := result.Pipeline; p.Chunks < 20 || p.Read.Input <= 0 || p.Compress.Total() <= 0 || p.Store.Busy <= 0 {
 		t.Errorf("pipeline: %+v", p)
 	}
-	want := r.native(r.db)
-	r.sameAs(want, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 1, Adapt: adapt}))
+	want := r.state(r.db)
+	r.alike(want, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 1, Adapt: adapt}))
 	// More jobs than there may be are as many as there may be, in every phase.
-	r.sameAs(want, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 6, Adapt: bulk.Adapt{Max: 1}}))
+	r.alike(want, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 6, Adapt: bulk.Adapt{Max: 1}}))
 }
 
 // panicking is a storage that panics when a chunk of a table begins and another one is
@@ -82,7 +82,7 @@ func TestJobThatPanicsFailsItsBackup(t *testing.T) {
 	if _, err = dump.Run(t.Context(), backup.Options{DSN: r.p.DSN(r.db), Jobs: 2, Checksums: true}, w); err != nil {
 		t.Fatal(err)
 	}
-	r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows}))
+	r.alike(r.state(r.db), r.restored(restore.Options{Verify: restore.VerifyRows}))
 }
 
 // TestIndexThatTakesTooLong has the server give up one index, which is a failure of

@@ -41,8 +41,7 @@ CREATE SEQUENCE s; SELECT nextval('s'); CREATE MATERIALIZED VIEW mv AS SELECT 1 
 // TestObjectsThatFail restores where a role is missing and a chunk is damaged: everything that needs none of them comes back, and what does not
 // is listed with what is left to do.
 func TestObjectsThatFail(t *testing.T) {
-	source := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	r := newRig(t, source, `
+	r := newRig(t, server(t), `
 CREATE ROLE gone; CREATE ROLE there;
 CREATE TABLE orphan (a int PRIMARY KEY); INSERT INTO orphan VALUES (1); ALTER TABLE orphan OWNER TO gone; GRANT SELECT ON orphan TO there;
 CREATE TABLE damaged (a int PRIMARY KEY); INSERT INTO damaged SELECT generate_series(1, 1000);
@@ -63,16 +62,16 @@ CREATE MATERIALIZED VIEW mv AS SELECT count(*) AS n FROM last; GRANT SELECT ON l
 		t.Fatal(err)
 	}
 
-	p := ownServer(t)
-	other := &rig{t: t, p: p, db: r.db, repo: r.repo}
-	other.psql("postgres", "CREATE ROLE there; CREATE DATABASE copy")
-	o := restore.Options{DSN: p.DSN("copy"), Stop: true}
-	if _, err := other.restore(o); err == nil {
+	r.admin("DROP DATABASE "+r.db+" WITH (FORCE)", "DROP ROLE gone")
+	t.Cleanup(func() { r.admin("DROP ROLE there") }) // before r.createDB's, which drop first
+	r.createDB("copy")
+	o := restore.Options{DSN: r.p.DSN("copy"), Stop: true}
+	if _, err := r.restore(o); err == nil {
 		t.Error("it did not stop at the first error")
 	}
-	other.psql("postgres", "DROP DATABASE copy WITH (FORCE); CREATE DATABASE copy")
+	r.createDB("copy")
 	o.Stop = false
-	back, err := other.restore(o)
+	back, err := r.restore(o)
 	if err == nil || !back.Ended {
 		t.Fatalf("ended %v, error: %v", back.Ended, err)
 	}
@@ -83,7 +82,7 @@ CREATE MATERIALIZED VIEW mv AS SELECT count(*) AS n FROM last; GRANT SELECT ON l
 	if damage == nil {
 		t.Errorf("the damaged chunk is not among what failed: %v", back.Failed)
 	}
-	if got := other.psql("copy", "SELECT count(*) FROM orphan; SELECT count(*) FROM needs_view; SELECT nextval('s'); SELECT n FROM mv; SELECT has_table_privilege('there', 'last', 'select'); SELECT count(*) FROM damaged"); got != "1\n1\n78\n1\nt\n0" {
+	if got := r.psql("copy", "SELECT count(*) FROM orphan; SELECT count(*) FROM needs_view; SELECT nextval('s'); SELECT n FROM mv; SELECT has_table_privilege('there', 'last', 'select'); SELECT count(*) FROM damaged"); got != "1\n1\n78\n1\nt\n0" {
 		t.Errorf("of what needs nothing that failed, there is: %q", got)
 	}
 	var rest strings.Builder
@@ -185,7 +184,7 @@ func TestMakesTheDatabaseOfTheDSN(t *testing.T) {
 	if _, err := r.restore(o); err != nil {
 		t.Fatal(err)
 	}
-	r.same(r.db, "named_by_dsn")
+	r.alike(r.state(r.db), "named_by_dsn")
 	if _, err := r.restore(o); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("into one that exists: %v", err)
 	}

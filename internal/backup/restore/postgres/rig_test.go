@@ -303,11 +303,39 @@ func (r *rig) sameAs(x, b string) {
 	r.t.Fatalf("native dumps of source and copy differ (kept in %s):\n%s", dir, out)
 }
 
+// state is what a database holds: relations with their columns and a checksum of their rows,
+// indexes, constraints, sequences, functions and event triggers. It costs a tenth of what
+// native does, which says more.
+func (r *rig) state(db string) string {
+	r.t.Helper()
+	return r.psql(db, `
+SELECT 'relation', c.oid::regclass, c.relkind, c.relpersistence, c.relowner::regrole,
+  (SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attnotnull), ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
+  CASE WHEN c.relkind = 'r' THEN query_to_xml(format('SELECT count(*) AS n, sum(hashtextextended(t::text, 0)) AS h FROM ONLY %s t', c.oid::regclass), true, true, '')::text END
+  FROM pg_class c WHERE c.relkind IN ('r', 'v', 'm', 'p') AND c.relnamespace = 'public'::regnamespace ORDER BY c.relname;
+SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexdef;
+SELECT conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY conname;
+SELECT sequencename, last_value FROM pg_sequences ORDER BY sequencename;
+SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY 1;
+SELECT evtname, evtevent, evtenabled FROM pg_event_trigger ORDER BY evtname`)
+}
+
+// alike fails unless a database has the state of another one.
+func (r *rig) alike(want, db string) {
+	r.t.Helper()
+	if got := r.state(db); got != want {
+		r.t.Errorf("there was\n%s\nand the copy has\n%s", want, got)
+	}
+}
+
 // backup backs the source up.
 func (r *rig) backup(opts backup.Options, archiveOptions archive.Options) (*backup.Result, error) {
 	r.t.Helper()
 	if opts.DSN == "" {
 		opts.DSN = r.p.DSN(r.db)
+	}
+	if opts.Jobs == 0 {
+		opts.Jobs = 2
 	}
 	if archiveOptions.Parallel == 0 {
 		archiveOptions.Parallel = 4
@@ -333,6 +361,9 @@ func (r *rig) restore(opts restore.Options) (*restore.Result, error) {
 	r.t.Helper()
 	if opts.DSN == "" {
 		opts.DSN = r.p.DSN("postgres")
+	}
+	if opts.Jobs == 0 {
+		opts.Jobs = 2
 	}
 	reader, err := archive.Open(r.t.Context(), r.repo, archive.Latest, archive.ReadOptions{})
 	if err != nil {
