@@ -323,7 +323,7 @@ func TestInterruptedStatementsKeepTheLease(t *testing.T) {
 		return err == nil && len(page.Rows) == 9
 	})
 	r.eventually("acks work again", func() bool { return l.Ack(r.ctx(), outbox.Refs([]outbox.Row{rows[1]})) == nil })
-	if err := l.standing(); err != nil {
+	if err := l.deposed(); err != nil {
 		t.Error(err)
 	}
 }

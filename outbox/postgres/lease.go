@@ -242,7 +242,7 @@ func (l *lease) Close() error {
 	l.unlock.Do(func() {
 		l.stop()
 		<-l.watched
-		if l.standing() == nil {
+		if l.deposed() == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
 			// The lock goes with the session anyway, only not as soon.
 			_, _ = l.lock.Exec(ctx, "SELECT pg_advisory_unlock($1)", l.names.leaseKey(l.shard))
@@ -255,8 +255,8 @@ func (l *lease) Close() error {
 	return nil
 }
 
-// standing is ErrDeposed once the lease is known to be lost.
-func (l *lease) standing() error {
+// deposed returns ErrDeposed once the lease is known to be lost.
+func (l *lease) deposed() error {
 	select {
 	case <-l.lost:
 		return outbox.ErrDeposed
@@ -268,12 +268,12 @@ func (l *lease) standing() error {
 // do runs f on one of the connections. Once the lease is lost every error is
 // ErrDeposed.
 func (l *lease) do(ctx context.Context, step string, s *session, f func(*pgx.Conn) error) error {
-	err := l.standing()
+	err := l.deposed()
 	if err == nil {
 		if err = s.use(ctx, f); err == nil {
 			return nil
 		}
-		if deposed := l.standing(); deposed != nil && !errors.Is(err, deposed) {
+		if deposed := l.deposed(); deposed != nil && !errors.Is(err, deposed) {
 			err = fmt.Errorf("%w (%w)", deposed, err)
 		}
 	}
@@ -285,7 +285,7 @@ func (l *lease) do(ctx context.Context, step string, s *session, f func(*pgx.Con
 // their messages are delivered again.
 func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	if len(rows) == 0 {
-		return l.standing()
+		return l.deposed()
 	}
 	seqs, ids := make([]int64, len(rows)), make([][16]byte, len(rows))
 	for i, row := range rows {
@@ -378,7 +378,7 @@ func (l *lease) remember(rows []outbox.Row) {
 // Park notes failed attempts of rows that are pending. It is fenced.
 func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	if len(p) == 0 {
-		return l.standing()
+		return l.deposed()
 	}
 	c := parkingColumns(p)
 	// Before the note is made: an ack that comes later must know of it.
@@ -395,7 +395,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 // Bury moves rows to the dead letters. It is fenced.
 func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 	if len(b) == 0 {
-		return l.standing()
+		return l.deposed()
 	}
 	c := burialColumns(b)
 	err := l.do(ctx, "bury in", &l.write, func(conn *pgx.Conn) error {
@@ -450,7 +450,7 @@ func readNotes(ctx context.Context, q querier, sql string) ([]outbox.Parking, er
 // Fetch reads pending rows by number.
 func (l *lease) Fetch(ctx context.Context, seqs []int64) (rows []outbox.Row, err error) {
 	if len(seqs) == 0 {
-		return nil, l.standing()
+		return nil, l.deposed()
 	}
 	err = l.do(ctx, "fetch from", &l.write, func(c *pgx.Conn) error {
 		result, err := c.Query(ctx, l.sql.fetch, seqs)

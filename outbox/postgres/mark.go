@@ -81,7 +81,7 @@ func (l *lease) Settled(ctx context.Context, of outbox.Mark) (bool, error) {
 		return false, fmt.Errorf("outbox: %T is no mark of this store", of)
 	}
 	if len(m.running) == 0 && len(m.prepared) == 0 {
-		return true, l.standing()
+		return true, l.deposed()
 	}
 	h, err := l.holders(ctx)
 	if err != nil {

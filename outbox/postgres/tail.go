@@ -93,7 +93,7 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 // transactions that run at the time have ended; a tail that has to wait for
 // that longer than 15 s is not possible now.
 func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
-	if err := l.standing(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.store.wrap("tail", err)
 	}
 	starting, cancel := context.WithTimeout(ctx, l.store.patience)

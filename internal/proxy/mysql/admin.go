@@ -104,7 +104,7 @@ func (p *pool) Servers() []core.ServerInfo {
 // Info implements core.Client.
 func (c *client) Info() core.ClientInfo {
 	i := core.ClientInfo{
-		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, State: c.doing(), Pins: c.pins.held.String(),
+		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, State: c.stateName(), Pins: c.pins.held.String(),
 		Prepared: len(c.stmts.byID), Since: c.since, LastUsed: c.idleSince,
 		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins.held != 0,
 	}
@@ -120,8 +120,8 @@ func (c *client) Info() core.ClientInfo {
 // busy reports whether a command of the client is in flight or waits.
 func (c *client) busy() bool { return c.inflight > 0 || c.state == stateWaiting || c.cur != nil }
 
-// doing names what the client is doing.
-func (c *client) doing() string {
+// stateName names what the client is doing.
+func (c *client) stateName() string {
 	switch {
 	case c.state == stateWaiting:
 		return "waiting"

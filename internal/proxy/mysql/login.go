@@ -213,7 +213,7 @@ func (v *loginAttempt) authenticate(ctx context.Context) error {
 		if err := v.wire.Trust(ctx); err != nil {
 			return err
 		}
-		return v.vouch(ctx, AuthTrust)
+		return v.verifyWithServer(ctx, AuthTrust)
 	}
 	secret, listed := s.creds.Secret(user)
 	if cfg.Auth == AuthLDAP {
@@ -226,7 +226,7 @@ func (v *loginAttempt) authenticate(ctx context.Context) error {
 				return err
 			}
 		}
-		return v.vouch(ctx, AuthLDAP)
+		return v.verifyWithServer(ctx, AuthLDAP)
 	}
 	switch {
 	case listed:
@@ -254,7 +254,7 @@ func (v *loginAttempt) authenticate(ctx context.Context) error {
 	}
 	s.creds.Learn(user, keys)
 	v.keys = keys
-	return v.vouch(ctx, secret.Plugin())
+	return v.verifyWithServer(ctx, secret.Plugin())
 }
 
 // confirm learns the password that LDAP has accepted, for weir's logins to the server. If it
@@ -548,11 +548,11 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 		s.cfg().MySQL.Address, min(s.cfg().ConnectTimeout, loginPatience), loginPatience)
 }
 
-// vouch checks whether the server accepts a client that weir has authenticated, by logging in
+// verifyWithServer checks whether the server accepts a client that weir has authenticated, by logging in
 // as that client: the database may not exist, or the user may lack access to it. If the server
 // is unreachable at the moment, the client is accepted, and its statements wait for the server;
 // if the server accepts connections but does not answer, the client gets an error.
-func (v *loginAttempt) vouch(ctx context.Context, method string) error {
+func (v *loginAttempt) verifyWithServer(ctx context.Context, method string) error {
 	s := v.server()
 	if ok, seen := s.known.welcomes.get(v.key, s.Monotonic()); seen {
 		v.ok = ok

@@ -104,7 +104,7 @@ func (s *Server) showCatalogues(ctx context.Context) sight.Table {
 			for db, f := range l.proofs {
 				m, seen := merged[db]
 				reads, failures := m.reads+f.reads, m.failures+f.failures
-				if !seen || f.standing() < m.standing() {
+				if !seen || f.state() < m.state() {
 					m = dbCatalogue{index: f.index, ready: f.ready, err: f.err, took: f.took, cost: f.cost}
 				}
 				m.reads, m.failures = reads, failures
@@ -123,7 +123,7 @@ func (s *Server) showCatalogues(ctx context.Context) sight.Table {
 		if m.err != nil {
 			why = m.err.Error()
 		}
-		t.Add(db, m.standing(), names, m.reads, m.failures, m.took, m.cost, why)
+		t.Add(db, m.state(), names, m.reads, m.failures, m.took, m.cost, why)
 	}
 	return t
 }
@@ -151,7 +151,7 @@ func (p *pool) Servers() []core.ServerInfo {
 // Info implements core.Client.
 func (c *client) Info() core.ClientInfo {
 	i := core.ClientInfo{
-		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.doing(), Pins: c.pins.held.String(),
+		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.stateName(), Pins: c.pins.held.String(),
 		Prepared: len(c.stmts.byName), Since: c.since, LastUsed: c.idleSince,
 		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins.held != 0,
 	}
@@ -172,8 +172,8 @@ func (c *client) busy() bool {
 	return c.inflight > 0 || c.state == stateWaiting || c.link != nil && c.link.Depth() > 0
 }
 
-// state names what the client is doing.
-func (c *client) doing() string {
+// stateName names what the client is doing.
+func (c *client) stateName() string {
 	switch {
 	case !c.login.greeted:
 		return "login"

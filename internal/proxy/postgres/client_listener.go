@@ -31,7 +31,7 @@ import (
 type clientListener struct {
 	c *client
 
-	ear      *loopListener // listens for the client, or is about to start or stop; nil: its backend does, if it listens
+	loop      *loopListener // listens for the client, or is about to start or stop; nil: its backend does, if it listens
 	channels []string      // in the order of LISTEN, in the database's encoding
 	move     *channelMove  // in progress
 	retryAt  time.Duration
@@ -77,12 +77,12 @@ const unbounded = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL
 
 // viaHub reports whether the client's channels are not on a backend of its own. Such a client
 // looks idle and without state, but code that moves it must move those, too.
-func (ls *clientListener) viaHub() bool { return ls.ear != nil }
+func (ls *clientListener) viaHub() bool { return ls.loop != nil }
 
 // needsBackend reports whether a message, of a client without a backend, needs one because
 // the hub listens for it.
 func (ls *clientListener) needsBackend(typ byte) bool {
-	if ls.ear == nil || ls.c.state == stateSkipping {
+	if ls.loop == nil || ls.c.state == stateSkipping {
 		return false
 	}
 	switch typ {
@@ -96,7 +96,7 @@ func (ls *clientListener) needsBackend(typ byte) bool {
 func (ls *clientListener) rests() bool {
 	c := ls.c
 	b := c.link
-	return b != nil && c.pins.held == pinListen && ls.move == nil && ls.ear == nil && c.l.Now >= ls.retryAt && len(c.s.In) == 0 &&
+	return b != nil && c.pins.held == pinListen && ls.move == nil && ls.loop == nil && c.l.Now >= ls.retryAt && len(c.s.In) == 0 &&
 		c.login.greeted && c.cur == nil && c.transport.pass == 0 && c.state == stateOpen && !c.draining && !c.s.Closed && !c.s.Closing &&
 		b.status == pgwire.StatusIdle && b.Depth() == 0 && b.Cancels == 0 && !b.Held && !b.Doomed && !b.s.Closed &&
 		!c.pins.look && len(c.settings.unsure) == 0 && !c.stmts.leftovers && !c.texts.madeBodies && !c.p.catalogue.stale
@@ -204,7 +204,7 @@ func (ls *clientListener) heard(b *backend, m *channelMove, e *loopListener, cha
 		return
 	}
 	c.p.listeners.said = false
-	ls.ear, ls.channels, m.hub = e, channels, e.hub
+	ls.loop, ls.channels, m.hub = e, channels, e.hub
 	e.add(c, m)
 	b.ask(unbounded+listenSQL([]string{m.hub.mark})+m.hub.marker(m), func(u *unit) {
 		switch {
@@ -247,7 +247,7 @@ func (ls *clientListener) unlisten(b *backend, m *channelMove) {
 // comeBack moves the channels to the client's new backend. The client's messages
 // wait for that.
 func (ls *clientListener) comeBack(b *backend) {
-	c, e := ls.c, ls.ear
+	c, e := ls.c, ls.loop
 	c.pins.held |= pinListen
 	b.Held = true
 	m := &channelMove{number: c.l.srv.hubs.moves.Add(1), pid: b.pid, hub: e.hub, back: true, began: c.l.Now}
@@ -295,7 +295,7 @@ func (ls *clientListener) finish() {
 		}
 		return
 	}
-	ls.ear, ls.channels = nil, nil
+	ls.loop, ls.channels = nil, nil
 	if b := c.link; b != nil && b.Held {
 		b.Held = false
 		c.l.Post(func() { // when the answer has been processed
@@ -308,13 +308,13 @@ func (ls *clientListener) finish() {
 
 // forget stops listening for the client.
 func (ls *clientListener) forget() {
-	if e := ls.ear; e != nil {
+	if e := ls.loop; e != nil {
 		e.remove(ls.c)
 		if ls.move != nil {
 			delete(e.moves, ls.move.number)
 		}
 	}
-	ls.ear, ls.channels, ls.move = nil, nil, nil
+	ls.loop, ls.channels, ls.move = nil, nil, nil
 }
 
 // fromBackend handles a notification that the client's backend has received while the client
@@ -336,7 +336,7 @@ func (ls *clientListener) fromBackend(b *backend, msg []byte) {
 	ls.arrived(true, msg)
 }
 
-// arrived handles a notification from the client's backend or from the ear.
+// arrived handles a notification from the client's backend or from its pool's loopListener.
 func (ls *clientListener) arrived(fromBackend bool, msg []byte) {
 	m := ls.move
 	switch {
@@ -357,7 +357,7 @@ func (ls *clientListener) arrived(fromBackend bool, msg []byte) {
 	}
 }
 
-// reached records that the client's backend, or the ear, has reached the marker.
+// reached records that the client's backend, or the loopListener, has reached the marker.
 func (ls *clientListener) reached(backend bool) {
 	m := ls.move
 	if m == nil {
@@ -374,12 +374,12 @@ func (ls *clientListener) reached(backend bool) {
 	m.held = nil
 }
 
-// passed is called when the ear has reached the marker of the move.
+// passed is called when the loopListener has reached the marker of the move.
 func (ls *clientListener) passed() {
 	m := ls.move
 	ls.reached(false)
 	if m.back {
-		ls.ear.remove(ls.c)
+		ls.loop.remove(ls.c)
 	}
 	ls.finish()
 }
@@ -410,10 +410,10 @@ func (ls *clientListener) lost(e *pgwire.Error) {
 	c := ls.c
 	if m := ls.move; m != nil && !m.back && !m.ended && c.link != nil {
 		m.void = true
-		ls.ear, ls.channels = nil, nil
+		ls.loop, ls.channels = nil, nil
 		return
 	}
-	ls.ear, ls.channels, ls.move = nil, nil, nil
+	ls.loop, ls.channels, ls.move = nil, nil, nil
 	c.p.listeners.ended++
 	c.fatal(e)
 }

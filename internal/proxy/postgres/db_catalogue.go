@@ -60,7 +60,7 @@ func (s catalogueState) String() string {
 	return [...]string{"cannot be read", "being read", "known"}[s]
 }
 
-func (f *dbCatalogue) standing() catalogueState {
+func (f *dbCatalogue) state() catalogueState {
 	switch {
 	case f.index != nil:
 		return known

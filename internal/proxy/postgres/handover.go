@@ -391,7 +391,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	c.s = s
 	l.Clients[c.id] = c
 	s.Return(nil, m.Out)
-	if e := c.p.identity.compare(c.p, c, m.standing()); e != nil {
+	if e := c.p.identity.compare(c.p, c, m.roleStatus()); e != nil {
 		c.fatal(e)
 		return
 	}
@@ -419,8 +419,8 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	c.resume()
 }
 
-// standing is whose connections the client's pool had; nil if unknown.
-func (m *movedClient) standing() *roleStatus {
+// roleStatus returns the role status under which the client's pool opened its connections; nil if unknown.
+func (m *movedClient) roleStatus() *roleStatus {
 	if m.RoleServer == "" {
 		return nil
 	}

@@ -138,7 +138,7 @@ func (a *loginAttempt) goOn(ctx context.Context, conn net.Conn, at step) (err er
 				s.Log.Debug("login not looked up", "user", a.key.user, "error", err)
 			}
 		}
-		if donated, err = a.vouch(ctx, conn); err != nil {
+		if donated, err = a.verifyWithServer(ctx, conn); err != nil {
 			return err
 		}
 	}
@@ -470,7 +470,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	} else if (full || hasLeft(err)) && s.mayDial(key) {
 		// The server has authenticated the client, but then it was lost, or has no connection
 		// left. The client waits for a connection that weir opens.
-		donated, err = s.vouch(ctx, key, st, res.Method != pgwire.AuthTrust)
+		donated, err = s.verifyWithServer(ctx, key, st, res.Method != pgwire.AuthTrust)
 		if err == nil && donated == nil {
 			return nil, nil
 		}

@@ -120,7 +120,7 @@ func (a *loginAttempt) asks() bool {
 }
 
 // judge decides how the client is checked: stepRelay by the server, stepProve by weir. st is its
-// standing, or nil with the reason in err. late means that the
+// role status, or nil with the reason in err. late means that the
 // time for the login is over; borrows reports whether the client may use what the server grants
 // weir without a password. Otherwise the login ends with an error, and e for the client.
 func (a *loginAttempt) judge(st *roleStatus, err error, late bool, borrows func() bool) (next step, e *pgwire.Error, _ error) {
@@ -181,14 +181,14 @@ func (a *loginAttempt) byPassword() bool {
 	return a.method != pgwire.AuthTrust && a.method != pgwire.AuthCert && a.method != AuthLDAP
 }
 
-// standingKeep is how long a client may take to prove itself before weir asks for its
-// standing again.
-const standingKeep = time.Second
+// roleStatusMaxAge is how long a client may take to authenticate before weir queries the status
+// of its role again.
+const roleStatusMaxAge = time.Second
 
 // outdated reports whether the client took so long to prove itself that the
 // server's answer may be outdated.
 func (a *loginAttempt) outdated() bool {
-	keep := standingKeep
+	keep := roleStatusMaxAge
 	if a.recalled {
 		keep = max(keep, a.s.cfg().LoginCheckInterval)
 	}
@@ -205,9 +205,9 @@ func (a *loginAttempt) heardAgain(now *roleStatus) *pgwire.Error {
 	return nil
 }
 
-// vouched reports whether the client may log in without another question to the server.
+// accepted reports whether the client may log in without another question to the server.
 // It has proved who it is. The error is for the client.
-func (a *loginAttempt) vouched() (bool, *pgwire.Error) {
+func (a *loginAttempt) accepted() (bool, *pgwire.Error) {
 	if a.outdated() || a.replaces {
 		return false, nil
 	}
@@ -222,9 +222,9 @@ func (a *loginAttempt) vouched() (bool, *pgwire.Error) {
 	return true, nil
 }
 
-// vouch asks the server about a client that has proved who it is. A connection that
+// verifyWithServer asks the server about a client that has proved who it is. A connection that
 // was opened for that is returned to be kept. The client was sent any error.
-func (a *loginAttempt) vouch(ctx context.Context, conn net.Conn) (*backendConn, error) {
+func (a *loginAttempt) verifyWithServer(ctx context.Context, conn net.Conn) (*backendConn, error) {
 	s, key := a.s, a.key
 	if a.outdated() {
 		now, err := s.lookups.ask(ctx, key, a.waitsFor(hasLeft))
@@ -245,11 +245,11 @@ func (a *loginAttempt) vouch(ctx context.Context, conn net.Conn) (*backendConn, 
 		}
 	}
 	s.creds.Learn(key.user, a.keys)
-	donated, err := s.vouch(ctx, key, a.st, a.byPassword())
+	donated, err := s.verifyWithServer(ctx, key, a.st, a.byPassword())
 	if pgwire.CodeOf(err) == pgwire.CodeInvalidPassword && a.keys != nil && s.creds.Keys(key.user) == nil {
 		// An older password was known, which serves more methods than keys do.
 		s.creds.Learn(key.user, a.keys)
-		donated, err = s.vouch(ctx, key, a.st, a.byPassword())
+		donated, err = s.verifyWithServer(ctx, key, a.st, a.byPassword())
 	}
 	if err != nil {
 		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not ask the server whether %q may log in", key.user)))

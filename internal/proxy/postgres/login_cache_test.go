@@ -60,7 +60,7 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 			if got := in("bob"); got != "" { // decided anew, as the server has read its files
 				t.Fatalf("SQLSTATE %q", got)
 			}
-			const question = "execute weir_standing"
+			const question = "execute weir_role_status"
 			before := log.count(question)
 			for range logins {
 				if got := in("bob"); got != "" {

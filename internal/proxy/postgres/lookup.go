@@ -230,7 +230,7 @@ const startedSQL = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_tim
 
 // The prepared questions.
 const (
-	stmtStanding = "weir_standing"
+	stmtRoleStatus = "weir_role_status"
 	stmtSecret   = "weir_secret"
 )
 
@@ -264,7 +264,7 @@ func (l *lookup) parse() error {
 			l.sees = string(row[0]) == "t"
 		}
 	}
-	_, err := run(pgwire.AppendParse(nil, stmtStanding, standingOf(l.sees), nil))
+	_, err := run(pgwire.AppendParse(nil, stmtRoleStatus, roleStatusQuery(l.sees), nil))
 	if l.blind = err != nil; l.blind && (l.query == "" || pgwire.CodeOf(err) == "") {
 		return err
 	}
@@ -276,12 +276,12 @@ func (l *lookup) parse() error {
 	return nil
 }
 
-// standing parses the answer to the question for a role status.
-func (l *lookups) standing(lk *lookup, row [][]byte) (roleStatus, error) {
-	if len(row) == standingColumns && len(row[standingLoaded]) == 8 {
-		row[standingLoaded] = l.lastLoad(lk.server, row[standingLoaded])
+// roleStatus parses the answer to the query for a role status.
+func (l *lookups) roleStatus(lk *lookup, row [][]byte) (roleStatus, error) {
+	if len(row) == statusColumns && len(row[statusLoaded]) == 8 {
+		row[statusLoaded] = l.lastLoad(lk.server, row[statusLoaded])
 	}
-	return standingFrom(row, lk.sees, lk.server)
+	return parseRoleStatus(row, lk.sees, lk.server)
 }
 
 // lastLoad is the last time at which any session read the server's files, given that of
@@ -321,7 +321,7 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 	var out []byte
 	for _, key := range keys {
 		if !lk.blind {
-			out = appendQuestion(out, stmtStanding, inBinary, key.user, key.database)
+			out = appendQuestion(out, stmtRoleStatus, inBinary, key.user, key.database)
 		}
 		if lk.query != "" {
 			out = appendQuestion(out, stmtSecret, nil, key.user)
@@ -335,7 +335,7 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 		if !lk.blind {
 			row, err := readRow(lk.answers)
 			if err == nil {
-				r.Value, err = l.standing(lk, row)
+				r.Value, err = l.roleStatus(lk, row)
 			}
 			if r.Err = err; err != nil && pgwire.CodeOf(err) == "" {
 				return err

@@ -24,7 +24,7 @@ type loopListener struct {
 
 // poolListeners are the listening clients of a pool.
 type poolListeners struct {
-	ear  *loopListener
+	loop  *loopListener
 	hubs []*hub // of the pool's loop
 
 	said             bool   // the log says that no connection listens
@@ -49,10 +49,10 @@ func (ls *poolListeners) addTo(ps *sight.PoolStatus) {
 
 // of returns the loopListener for clients of the pool that become idle now.
 func (ls *poolListeners) of(p *pool) *loopListener {
-	e := ls.ear
+	e := ls.loop
 	if e == nil || e.hub.gone.Load() {
 		e = &loopListener{p: p, hub: p.l.srv.hubs.of(p.l.srv, p.key), clients: make(map[string]map[*client]struct{}), moves: make(map[uint64]*client)}
-		ls.ear = e
+		ls.loop = e
 	}
 	return e
 }
@@ -60,7 +60,7 @@ func (ls *poolListeners) of(p *pool) *loopListener {
 // relieve makes idle listeners give their backends back, because others
 // wait.
 func (ls *poolListeners) relieve(p *pool) {
-	if ls.ear == nil && p.pinned[bits.TrailingZeros32(uint32(pinListen))] == 0 {
+	if ls.loop == nil && p.pinned[bits.TrailingZeros32(uint32(pinListen))] == 0 {
 		return
 	}
 	for _, b := range p.Backends {
@@ -129,8 +129,8 @@ func (e *loopListener) hear(f *loopFeed) {
 
 // lost ends the sessions for which the hub has listened.
 func (e *loopListener) lost(err *pgwire.Error) {
-	if e.p.listeners.ear == e {
-		e.p.listeners.ear = nil
+	if e.p.listeners.loop == e {
+		e.p.listeners.loop = nil
 	}
 	all := make(map[*client]struct{})
 	for _, list := range e.clients {

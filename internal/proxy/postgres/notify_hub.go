@@ -237,7 +237,7 @@ func (h *hub) give(o hubQuery) {
 
 var errHubGone = errors.New("the connection that listens is gone")
 
-// want listens for one more client of an ear.
+// want listens for one more client of a loopListener.
 func (h *hub) want(e *loopListener, channels []string, done func(err error)) {
 	var fresh []string
 	for _, name := range channels {
@@ -434,8 +434,8 @@ func (h *hub) end(said *pgwire.Error, err error) {
 	if !errors.Is(err, netloop.ErrStopped) && (!errors.Is(err, io.EOF) || len(h.channels) > 0) {
 		h.srv.Log.Warn("a connection that listens was lost", "pool", h.key.String(), "pid", h.pid, "channels", len(h.channels), "error", fmt.Sprint(err))
 	}
-	for ear := range h.feeds {
-		ear.p.l.Post(func() { ear.lost(e) })
+	for listener := range h.feeds {
+		listener.p.l.Post(func() { listener.lost(e) })
 	}
 }
 

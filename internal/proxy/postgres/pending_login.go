@@ -261,7 +261,7 @@ func (g *pendingLogin) proved() {
 		g.asked = isAsked
 		return
 	}
-	switch ok, e := g.vouched(); {
+	switch ok, e := g.accepted(); {
 	case e != nil:
 		g.refuse(e, e)
 	case !ok:

@@ -75,31 +75,31 @@ func (v *roleChecks) end(key poolKey, q *roleCheck) {
 	close(q.answered)
 }
 
-// vouch asks the server whether it lets the user in, by logging in, unless it has done
+// verifyWithServer asks the server whether it lets the user in, by logging in, unless it has done
 // so before and nothing has changed since: see roleStatus. The connection is returned to be
 // kept, if this login is the one that asked. byPassword means that the client has shown
 // a password: VALID UNTIL applies only then, as in the server.
-func (s *Server) vouch(ctx context.Context, key poolKey, st *roleStatus, byPassword bool) (*backendConn, error) {
+func (s *Server) verifyWithServer(ctx context.Context, key poolKey, st *roleStatus, byPassword bool) (*backendConn, error) {
 	if e := st.refusal(key, byPassword); e != nil {
 		return nil, e
 	}
 	if s.verdicts.granted(key, st, time.Now()) {
 		return nil, nil
 	}
-	q, before, mine := s.vouchers.join(key)
+	q, before, mine := s.roleChecks.join(key)
 	var conn *backendConn
 	if mine {
 		if before != nil {
 			<-before.answered // which takes no longer than a login may
-			s.vouchers.begin(key)
+			s.roleChecks.begin(key)
 		}
-		conn, q.expired, q.err = s.askStanding(ctx, key)
+		conn, q.expired, q.err = s.queryRoleStatus(ctx, key)
 		if q.err != nil {
 			s.verdicts.refute(key)
 		} else if conn != nil {
 			s.granted(key, st, conn)
 		}
-		s.vouchers.end(key, q)
+		s.roleChecks.end(key, q)
 	}
 	select {
 	case <-q.answered:
@@ -140,15 +140,15 @@ var askedSQL = own(`SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oi
  FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
  WHERE r.rolname = session_user AND d.datname = pg_catalog.current_database()`)
 
-// askStanding logs in as the user, which covers everything that
+// queryRoleStatus logs in as the user, which covers everything that
 // may have changed. If weir cannot, because it has no password or the server has
 // no room, it asks on an existing connection. Only a refusal is an error;
 // if there is no connection either, the login continues and waits for one.
-func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendConn, expired bool, err error) {
+func (s *Server) queryRoleStatus(ctx context.Context, key poolKey) (conn *backendConn, expired bool, err error) {
 	if s.mayDial(key) {
 		dialCtx, cancel := context.WithTimeout(ctx, s.cfg().ConnectTimeout)
 		defer cancel()
-		conn, expired, err = s.dialStanding(dialCtx, key)
+		conn, expired, err = s.dialForRoleStatus(dialCtx, key)
 		if err == nil {
 			return conn, expired, nil
 		}
@@ -183,7 +183,7 @@ func refuses(err error) bool {
 	return false
 }
 
-func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, bool, error) {
+func (s *Server) dialForRoleStatus(ctx context.Context, key poolKey) (*backendConn, bool, error) {
 	cfg := s.backendConfig(key)
 	be, e, err := s.connect(ctx, cfg)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, b
 	row, err := queryOne(ctx, be.Conn, askedSQL)
 	if err != nil {
 		_ = be.Conn.Close()
-		return nil, false, fmt.Errorf("ask for the standing of role %q: %w", key.user, err)
+		return nil, false, fmt.Errorf("query the status of role %q: %w", key.user, err)
 	}
 	conn, err := s.handOver(be, e, "")
 	return conn, len(row) == 3 && string(row[2]) == "t", err
@@ -231,6 +231,6 @@ func (s *Server) askWarm(ctx context.Context, key poolKey) (row [][]byte, asked 
 		}
 		return u.rows[0], true, nil
 	case <-ctx.Done():
-		return nil, true, fmt.Errorf("ask for the standing of role %q: %w", key.user, ctx.Err())
+		return nil, true, fmt.Errorf("query the status of role %q: %w", key.user, ctx.Err())
 	}
 }

@@ -193,7 +193,7 @@ func (a *roleQuerier) settle() {
 	for _, q := range a.asked {
 		q.asked = now
 		if !a.lk.blind {
-			out = appendQuestion(out, stmtStanding, inBinary, q.key.user, q.key.database)
+			out = appendQuestion(out, stmtRoleStatus, inBinary, q.key.user, q.key.database)
 		}
 		q.second = a.lk.blind
 		if a.lk.query != "" {
@@ -260,7 +260,7 @@ func (a *roleQuerier) row(q *roleQuestion, row [][]byte) {
 		}
 		return
 	}
-	st, err := a.l.srv.lookups.standing(a.lk, row)
+	st, err := a.l.srv.lookups.roleStatus(a.lk, row)
 	if q.answer = st; err != nil {
 		q.err = err
 	}
@@ -275,7 +275,7 @@ func (a *roleQuerier) ready(q *roleQuestion) {
 			q.err = err
 		}
 	case q.err == nil:
-		q.err = errNoStanding
+		q.err = errNoRoleStatus
 	}
 	if q.rows = 0; !q.second && a.lk.query != "" {
 		q.second = true
@@ -295,7 +295,7 @@ func (a *roleQuerier) ready(q *roleQuestion) {
 	}
 }
 
-var errNoStanding = errors.New("the question for a role's standing was not answered")
+var errNoRoleStatus = errors.New("query the status of a role: the server did not answer")
 
 // fallBack moves the logins of a question to goroutines, which ask again.
 func (q *roleQuestion) fallBack() {

@@ -43,12 +43,12 @@ type roleStatus struct {
 	asked, heard time.Time
 }
 
-// standingSQL asks for a role status. Logins wait for its answer, so it must be cheap: the
+// roleStatusSQL asks for a role status. Logins wait for its answer, so it must be cheap: the
 // answer is binary, and what does not change while the server runs is asked only once per
 // connection. It has everything that can change the server's decision: a role that was
 // dropped and created again, its limits and memberships (which pg_hba.conf may name), the
 // defaults of its sessions, and the server's last reading of its files.
-const standingSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
+const roleStatusSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
  coalesce(pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), false), coalesce(d.datallowconn, false),
  coalesce(r.rolvaliduntil <= pg_catalog.now(), false), %s, pg_catalog.pg_conf_load_time(),
  ARRAY(SELECT pg_catalog.concat_ws('/', s.setdatabase, s.setrole, s.setconfig)
@@ -59,54 +59,54 @@ const standingSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
 
 // The named columns of the answer, and their number.
 const (
-	standingRole = iota
-	standingDatabase
-	standingLogin
-	standingConnect
-	standingOpen
-	standingExpired
-	standingSecret
-	standingLoaded // when the answering session last read the server's files, in microseconds
-	standingBegins
-	standingSuper
-	standingUntil
-	standingRoleLimit
-	standingDatabaseLimit
-	standingColumns = 15
+	statusRole = iota
+	statusDatabase
+	statusLogin
+	statusConnect
+	statusOpen
+	statusExpired
+	statusSecret
+	statusLoaded // when the answering session last read the server's files, in microseconds
+	statusBegins
+	statusSuper
+	statusUntil
+	statusRoleLimit
+	statusDatabaseLimit
+	statusColumns = 15
 )
 
-// standingOf is the question for a session that sees the stored passwords, or
+// roleStatusQuery returns the query for a session that sees the stored passwords, or
 // does not.
-func standingOf(sees bool) string {
+func roleStatusQuery(sees bool) string {
 	if sees {
-		return fmt.Sprintf(standingSQL, "r.rolpassword", "pg_authid")
+		return fmt.Sprintf(roleStatusSQL, "r.rolpassword", "pg_authid")
 	}
-	return fmt.Sprintf(standingSQL, "NULL::pg_catalog.text", "pg_roles")
+	return fmt.Sprintf(roleStatusSQL, "NULL::pg_catalog.text", "pg_roles")
 }
 
-// standingFrom parses the answer of a session that sees the stored passwords, or
+// parseRoleStatus parses the answer of a session that sees the stored passwords, or
 // does not. server is when its server started.
-func standingFrom(row [][]byte, sees bool, server string) (st roleStatus, err error) {
-	if len(row) != standingColumns {
-		return st, fmt.Errorf("the question for a role's standing was answered with %d columns", len(row))
+func parseRoleStatus(row [][]byte, sees bool, server string) (st roleStatus, err error) {
+	if len(row) != statusColumns {
+		return st, fmt.Errorf("query the status of a role: the answer has %d columns", len(row))
 	}
 	is := func(i int) bool { return len(row[i]) == 1 && row[i][0] == 1 }
 	st = roleStatus{
-		role: row[standingRole] != nil, database: row[standingDatabase] != nil,
-		login: is(standingLogin), connect: is(standingConnect), open: is(standingOpen), expired: is(standingExpired), sees: sees,
-		server: server, id: string(row[standingRole]), begins: string(row[standingDatabase]) + string(row[standingBegins]),
+		role: row[statusRole] != nil, database: row[statusDatabase] != nil,
+		login: is(statusLogin), connect: is(statusConnect), open: is(statusOpen), expired: is(statusExpired), sees: sees,
+		server: server, id: string(row[statusRole]), begins: string(row[statusDatabase]) + string(row[statusBegins]),
 	}
-	if !is(standingSuper) {
+	if !is(statusSuper) {
 		none := func(i int) bool { return bytes.Equal(row[i], make([]byte, 4)) }
-		st.noRole, st.noDatabase = none(standingRoleLimit), none(standingDatabaseLimit)
+		st.noRole, st.noDatabase = none(statusRoleLimit), none(statusDatabaseLimit)
 	}
-	st.secret, err = pgwire.ParseSecret(string(row[standingSecret]))
+	st.secret, err = pgwire.ParseSecret(string(row[statusSecret]))
 	if _, plain := st.secret.Plain(); err != nil || plain {
 		// The form is unknown: the server may know what to do with it.
 		st.secret, st.sees = pgwire.Secret{}, false
 	}
-	st.same, st.load = server, string(row[standingLoaded])
-	row[standingLoaded] = nil
+	st.same, st.load = server, string(row[statusLoaded])
+	row[statusLoaded] = nil
 	st.marks(row)
 	return st, nil
 }

@@ -43,7 +43,7 @@ type Server struct {
 
 	lookups  *lookups
 	verdicts verdicts
-	vouchers roleChecks
+	roleChecks roleChecks
 	away     availability
 	hubs     hubs
 
