@@ -206,7 +206,7 @@ func (l *restoreLog) choose(ctx context.Context, place string) (string, error) {
 	case len(labels) > 1:
 		return "", fmt.Errorf("%s holds backups of %d labels: name one by --label, or a backup by its ID", repo, len(labels))
 	case len(fit) == 0:
-		return "", fmt.Errorf("%s holds no complete backup from which that can be reached%s; weir backup list shows what there is", repo, reason)
+		return "", fmt.Errorf("%s holds no complete backup from which the target can be reached%s; weir backup list shows all backups", repo, reason)
 	}
 	// One of some tables is no good for this, and then says so.
 	for _, e := range slices.Backward(fit) {

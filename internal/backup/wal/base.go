@@ -15,44 +15,44 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// ScopeBase is the scope of a base backup's manifest.
+// ScopeBase is the Scope in the manifest of a base backup.
 const ScopeBase = "base"
 
-// KindBase is the kind of its chunks: pieces of the tar files that the server
-// sends, one for each tablespace, and backup_manifest.
+// KindBase is the kind of a base backup's chunks: pieces of the tar files that the server sends
+// (one per tablespace), and backup_manifest.
 const KindBase archive.Kind = "base"
 
-// pieceBytes is how much of a tar file makes one chunk. Pieces keep within what S3
-// takes as one object, and put together again are the tar file:
+// pieceBytes is the size of a chunk, in bytes of a tar file. It stays below the limit of S3 for
+// one object. The pieces of a file, put together, are the tar file again:
 //
 //	zstd -dc base/base.tar/*.zst | tar x
 const pieceBytes = 1 << 30
 
-// manifestPath is the chunk with the server's own list of files and checksums, as
-// pg_verifybackup reads it.
+// manifestPath is the path of the chunk that holds the server's own list of files and
+// checksums, which pg_verifybackup reads.
 const manifestPath = "base/backup_manifest"
 
 // BaseOptions say how a base backup is taken.
 type BaseOptions struct {
-	// DSN of the server; its role needs the right to replicate. Required.
+	// DSN is the server to copy; its role needs the REPLICATION attribute. Required.
 	DSN string
-	// Spread has the server spread its checkpoint over minutes, so that others do
-	// not feel it. Default: false, at once.
+	// Spread makes the server spread its checkpoint over minutes, so that other sessions do not
+	// notice it. Default: false, the checkpoint is fast.
 	Spread bool
-	// NoWAL leaves out the log that is needed to start the backup, which must
-	// then be archived. Default: false.
+	// NoWAL leaves out the log that is needed to start the backup, which then has to be
+	// archived separately. Default: false.
 	NoWAL bool
-	// MaxRate bounds what the server sends, in bytes per second. Default: 0, no
-	// bound.
+	// MaxRate limits the rate at which the server sends, in bytes per second. Default: 0, no
+	// limit.
 	MaxRate int64
-	// Settings are noted in the manifest. Default: none.
+	// Settings are written to the manifest. Default: none.
 	Settings map[string]string
-	// Progress counts what is done. Default: nil, nobody looks.
+	// Progress counts the bytes that were copied. Default: nil, progress is not counted.
 	Progress *bulk.Progress
 }
 
-// TakeBase copies the files of a whole cluster into w and completes it. When it
-// fails w is aborted, and nothing of it stays: another attempt is another backup.
+// TakeBase copies the files of a whole cluster into w and completes it. If it fails, it aborts
+// w, which removes everything it wrote: a second attempt is a new backup.
 func TakeBase(ctx context.Context, opts BaseOptions, w *archive.Writer) (*archive.Manifest, error) {
 	m, err := takeBase(ctx, opts, w)
 	if err != nil {
@@ -115,7 +115,7 @@ func takeBase(ctx context.Context, opts BaseOptions, w *archive.Writer) (_ *arch
 	return w.Finish(ctx, m)
 }
 
-// baseSink cuts what the server sends into chunks.
+// baseSink writes the files that the server sends as chunks.
 type baseSink struct {
 	ctx      context.Context
 	w        *archive.Writer
@@ -135,7 +135,7 @@ func (s *baseSink) Manifest() (io.WriteCloser, error) {
 	return s.open, nil
 }
 
-// abort gives up a chunk that the server did not finish.
+// abort removes the chunk that was being written when the server stopped sending.
 func (s *baseSink) abort() error {
 	if s.open == nil || s.open.chunk == nil {
 		return nil
@@ -143,7 +143,7 @@ func (s *baseSink) abort() error {
 	return s.open.chunk.Abort()
 }
 
-// pieces is one file of the server, cut into chunks.
+// pieces writes one file of the server as a series of chunks.
 type pieces struct {
 	sink   *baseSink
 	name   string
@@ -154,7 +154,7 @@ type pieces struct {
 	chunk  *archive.ChunkWriter
 }
 
-// Write takes bytes.
+// Write implements io.Writer.
 func (p *pieces) Write(b []byte) (int, error) {
 	n := 0
 	for len(b) > 0 {
@@ -175,7 +175,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// next begins a chunk.
+// next begins the next chunk.
 func (p *pieces) next() error {
 	if err := p.closeChunk(); err != nil {
 		return err
@@ -205,13 +205,13 @@ func (p *pieces) closeChunk() error {
 	return nil
 }
 
-// Close ends the file.
+// Close completes the file.
 func (p *pieces) Close() error {
 	p.done()
 	return p.closeChunk()
 }
 
-// baseInfo is what a base backup's manifest says of it.
+// baseInfo is what the manifest of a base backup says about it.
 type baseInfo struct {
 	Start, Stop  pgrepl.LSN
 	StopTimeline uint32
@@ -222,7 +222,7 @@ type baseInfo struct {
 func readBase(m *archive.Manifest) (baseInfo, error) {
 	b := baseInfo{StopTimeline: uint32(m.Position.Timeline), withLog: m.Attributes["wal"] == "true", tablespaces: map[string]string{}}
 	if m.Scope != ScopeBase {
-		return b, fmt.Errorf("backup %s is of a %s: it is no base backup", m.ID, m.Scope)
+		return b, fmt.Errorf("backup %s is of a %s, not a base backup", m.ID, m.Scope)
 	}
 	var err, err2 error
 	b.Start, err = pgrepl.ParseLSN(m.Attributes["start_lsn"])

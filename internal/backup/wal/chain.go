@@ -13,14 +13,14 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// A Range is segments of one timeline without a gap.
+// A Range is a sequence of segments of one timeline without a gap.
 type Range struct {
 	SystemID string `json:"system_id"` // identifier of the cluster
 	Timeline uint32 `json:"timeline"`  // of all its files
 	First    string `json:"first"`     // name of the first file
 	Last     string `json:"last"`      // name of the last file
-	// Start is the position of its beginning. A Last that is not complete reaches less
-	// far than End.
+	// Start is the position at which the range begins. If Partial is true, the log ends before
+	// End.
 	Start   string `json:"start"`
 	End     string `json:"end"`               // position of its end
 	Partial bool   `json:"partial,omitempty"` // the last file is not complete
@@ -28,7 +28,7 @@ type Range struct {
 	Bytes   int64  `json:"bytes"`             // as stored
 }
 
-// String is a line of a list.
+// String describes the range in one line of a list.
 func (r Range) String() string {
 	partial := ""
 	if r.Partial {
@@ -37,7 +37,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("of cluster %s, timeline %d, %s to %s: %d files%s", r.SystemID, r.Timeline, r.Start, r.End, r.Files, partial)
 }
 
-// Ranges returns the logs of all clusters in a storage.
+// Ranges returns the ranges of archived log of all clusters in a storage.
 func Ranges(ctx context.Context, storage archive.Storage) ([]Range, error) {
 	var all []Range
 	for o, err := range storage.List(ctx, root, false) {
@@ -50,7 +50,7 @@ func Ranges(ctx context.Context, storage archive.Storage) ([]Range, error) {
 		}
 		s, err := openStore(ctx, storage, system)
 		if errors.Is(err, errNoLog) {
-			continue // it is just being begun
+			continue // a receiver is just creating it
 		}
 		if err != nil {
 			return nil, err
@@ -64,14 +64,14 @@ func Ranges(ctx context.Context, storage archive.Storage) ([]Range, error) {
 	return all, nil
 }
 
-// ranges joins segments, which come in the order of their names.
+// ranges joins segments, which are sorted by name, into ranges.
 func (s *store) ranges(segments []file) []Range {
 	var all []Range
 	var last *file
 	for i, f := range segments {
 		next := last == nil || f.segment.Timeline != last.segment.Timeline || f.segment.Number > last.segment.Number+1
 		if !next && f.segment == last.segment {
-			continue // the part of a segment that is complete
+			continue // the partial copy of a segment that is also there as a whole
 		}
 		last = &segments[i]
 		if next {
@@ -88,10 +88,10 @@ func (s *store) ranges(segments []file) []Range {
 	return all
 }
 
-// Fetch writes a file of the log, as a server asks for it, to w. The newest
-// segment, which is not complete, is filled up with zeros, where a server finds
-// the end of the log. What is not there matches archive.ErrNotExist; what was
-// written before another error must be discarded.
+// Fetch writes the file of the log that a server asks for to w. It fills up the newest,
+// incomplete segment with zeros, at which a server finds the end of the log. If the file does
+// not exist, the error matches archive.ErrNotExist; after any other error the caller must
+// discard what was written.
 func Fetch(ctx context.Context, storage archive.Storage, system, name string, keys archive.ReadOptions, w io.Writer) error {
 	s, err := openStore(ctx, storage, system)
 	if err != nil {
@@ -135,19 +135,19 @@ func (zeros) Read(p []byte) (int, error) {
 
 // A Verification is what Verify found.
 type Verification struct {
-	Files int   `json:"files"` // number of files of the log that were checked
-	Bytes int64 `json:"bytes"` // of log
+	Files int   `json:"files"` // number of log files that were checked
+	Bytes int64 `json:"bytes"` // bytes of log that were read
 	// End is the position up to which the base backup can be replayed.
 	End      string   `json:"end"`
-	Timeline uint32   `json:"timeline"`           // of end
+	Timeline uint32   `json:"timeline"`           // of End
 	Problems []string `json:"problems,omitempty"` // what is missing or damaged
 }
 
 // OK reports whether nothing is wrong.
 func (v *Verification) OK() bool { return len(v.Problems) == 0 }
 
-// Verify reads the log that follows a base backup, along the newest timeline that
-// comes from the backup's, and tells what is bad or missing, up to where it was archived.
+// Verify reads the log that follows a base backup, along the newest timeline that descends from
+// the backup's, and reports what is damaged or missing up to the end of the archived log.
 func Verify(ctx context.Context, storage archive.Storage, base *archive.Manifest, keys archive.ReadOptions) (*Verification, error) {
 	b, err := readBase(base)
 	if err != nil {
@@ -167,7 +167,8 @@ func Verify(ctx context.Context, storage archive.Storage, base *archive.Manifest
 	if keys, err = s.keys(ctx, keys); err != nil {
 		return nil, err
 	}
-	// Before the segments are listed: a receiver archives a segment, and then notes it.
+	// Read these before the segments are listed: a receiver first archives a segment, and then
+	// writes the note.
 	ends, problems, err := s.ends(ctx)
 	if err != nil {
 		return nil, err
@@ -181,20 +182,20 @@ func Verify(ctx context.Context, storage archive.Storage, base *archive.Manifest
 	return v, c.verify(ctx, v, keys)
 }
 
-// chain is the files that a server would ask for, one after the other.
+// A chain is the sequence of files that a server would ask for.
 type chain struct {
 	store   *store
 	base    baseInfo
-	line    []pgrepl.Ancestor // timelines, and where each was left; 0 for the last
+	line    []pgrepl.Ancestor // timelines, and the position at which each ends; 0 for the last
 	present map[string]bool
-	known   map[uint32]bool // timelines whose history is there
-	last    uint64          // the highest number there is on these timelines
-	newest  uint32          // timeline of which there is a segment, on the way or not
+	known   map[uint32]bool // timelines whose history file is archived
+	last    uint64          // the highest segment number on these timelines
+	newest  uint32          // the newest timeline that has a segment, whether on line or not
 
-	ends map[uint32]pgrepl.LSN // for Verify: how far timelines are archived, as noted
+	ends map[uint32]pgrepl.LSN // for Verify: how far each timeline was archived, by the notes
 }
 
-// chain finds the newest timeline that comes from the base's.
+// chain returns the chain to the newest timeline that descends from the base backup's.
 func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions) (*chain, error) {
 	segments, histories, err := s.list(ctx)
 	if err != nil {
@@ -205,7 +206,7 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 		return nil, err
 	}
 	wanted := b.StopTimeline
-	for _, h := range known { // in order, so that the newest wins
+	for _, h := range known { // in ascending order, so the newest wins
 		if leaves(h.line, b.StopTimeline, b.Stop) >= 0 {
 			wanted = h.timeline
 		}
@@ -213,7 +214,7 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 	return s.chainTo(b, wanted, segments, known), nil
 }
 
-// chainTo is the chain that leads to a timeline that comes from the base's.
+// chainTo returns the chain to the timeline wanted, which descends from the base backup's.
 func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []history) *chain {
 	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}, known: map[uint32]bool{}}
 	for _, h := range known {
@@ -225,8 +226,8 @@ func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []hist
 	for _, f := range segments {
 		c.present[f.name] = true
 		c.newest = max(c.newest, f.segment.Timeline)
-		// Log that an old primary wrote after its timeline was left belongs to no timeline of
-		// the chain.
+		// Log that an old primary wrote after the next timeline had branched off belongs to no
+		// timeline of the chain.
 		if slices.ContainsFunc(c.line, func(a pgrepl.Ancestor) bool {
 			return a.Timeline == f.segment.Timeline && (a.End == 0 || a.End > f.segment.Start())
 		}) {
@@ -236,13 +237,13 @@ func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []hist
 	return c
 }
 
-// history is what a timeline comes from.
+// A history is the list of timelines from which a timeline descends.
 type history struct {
 	timeline uint32
 	line     []pgrepl.Ancestor
 }
 
-// ancestors reads histories, in their order.
+// ancestors reads the history files, in their order.
 func (s *store) ancestors(ctx context.Context, histories []file, keys archive.ReadOptions) ([]history, error) {
 	var all []history
 	for _, f := range histories {
@@ -263,14 +264,14 @@ func (s *store) ancestors(ctx context.Context, histories []file, keys archive.Re
 	return all, nil
 }
 
-// leaves returns where in a line a backup's timeline is, -1 where the backup is on none of
-// it: a timeline that was left before the backup ended leads elsewhere.
+// leaves returns the index of a backup's timeline in line, or -1 if the backup is not on it: a
+// timeline that ends before the backup does leads elsewhere.
 func leaves(line []pgrepl.Ancestor, timeline uint32, stop pgrepl.LSN) int {
 	return slices.IndexFunc(line, func(a pgrepl.Ancestor) bool { return a.Timeline == timeline && a.End >= stop })
 }
 
-// candidates are the names of the files that can hold a segment, the best first:
-// that of a new timeline has a copy of what the old one had of it.
+// candidates returns the names of the files that can hold a segment, the best first: the file
+// of a newer timeline has a copy of what the older one had of the segment.
 func (c *chain) candidates(number uint64) []string {
 	var names []string
 	begin := pgrepl.LSN(0)
@@ -284,7 +285,7 @@ func (c *chain) candidates(number uint64) []string {
 	return names
 }
 
-// object is the best file that holds a segment, "" if there is none.
+// object returns the best file that holds a segment, or "".
 func (c *chain) object(number uint64) string {
 	for _, n := range c.candidates(number) {
 		if c.present[n] {
@@ -294,13 +295,13 @@ func (c *chain) object(number uint64) string {
 	return ""
 }
 
-// end is up to where a segment's file of n bytes is of the chain: what an old primary wrote
-// behind the place where its timeline was left is of none.
+// end returns the position at which the chain's part of a segment file of n bytes ends: what an
+// old primary wrote after the next timeline had branched off is not part of the chain.
 func (c *chain) end(g pgrepl.Segment, n int64) pgrepl.LSN {
 	return min(g.Start()+pgrepl.LSN(n), c.left(g.Timeline))
 }
 
-// left is where the chain leaves one of its timelines, behind all log for the last.
+// left returns the position at which the chain leaves a timeline; the maximum for the last one.
 func (c *chain) left(timeline uint32) pgrepl.LSN {
 	for _, a := range c.line {
 		if a.Timeline == timeline && a.End != 0 {
@@ -310,8 +311,8 @@ func (c *chain) left(timeline uint32) pgrepl.LSN {
 	return ^pgrepl.LSN(0)
 }
 
-// scan writes a segment to a reader, and returns where its log ends; it is not there where
-// nothing holds it.
+// scan writes a segment to r and returns where its log ends. there is false if no file holds
+// the segment.
 func (c *chain) scan(ctx context.Context, number uint64, r *pointReader, keys archive.ReadOptions) (end pgrepl.LSN, there bool, err error) {
 	object := c.object(number)
 	if object == "" {
@@ -326,11 +327,11 @@ func (c *chain) scan(ctx context.Context, number uint64, r *pointReader, keys ar
 	return c.end(g, n), err == nil, err
 }
 
-// verify reads the chain.
+// verify reads the whole chain.
 func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOptions) error {
 	size := c.store.cluster.SegmentBytes
 	number := uint64(c.base.Start) / uint64(size)
-	if c.base.withLog { // up to the end of the segment in which the backup ended
+	if c.base.withLog { // the backup has the log up to the end of the segment in which it ended
 		number = uint64(c.base.Stop-1)/uint64(size) + 1
 	}
 	reached := pgrepl.LSN(number * uint64(size))
@@ -366,13 +367,13 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 			switch {
 			case bare == name && n != size:
 				v.Problems = append(v.Problems, fmt.Sprintf("%s has %d bytes instead of %d", name, n, size))
-			case reached < g.End() && number < c.last: // its rest was never received, and what follows was
+			case reached < g.End() && number < c.last: // its end was never received, but the segments that follow were
 				c.gap(v, reached, g.End())
 			}
 		}
 	}
 	switch {
-	case len(v.Problems) > 0: // it is not replayed to the end anyway
+	case len(v.Problems) > 0: // the replay ends before that anyway
 	case !c.base.withLog && reached < c.base.Stop:
 		v.End = reached.String()
 		c.gap(v, reached, c.base.Stop)
@@ -383,8 +384,8 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 	return nil
 }
 
-// gap says that log is missing. A backup without its own log that is not replayed
-// to its end is of no use.
+// gap reports that log is missing. A backup without its own log that cannot be replayed up to
+// its end is useless.
 func (c *chain) gap(v *Verification, from, to pgrepl.LSN) {
 	what := fmt.Sprintf("the backup can be replayed up to %s only", from)
 	if !c.base.withLog && from < c.base.Stop {
@@ -394,9 +395,9 @@ func (c *chain) gap(v *Verification, from, to pgrepl.LSN) {
 	v.Problems = append(v.Problems, fmt.Sprintf("log is missing from %s to %s, %d segments: %s", from, to, (to-1)/size-from/size+1, what))
 }
 
-// Prune removes segments that are older than the oldest of the base backups that
-// stay, and returns how many there are; dry only counts them. Of a cluster
-// without a base nothing is removed, nor are histories, which are small.
+// Prune removes segments that are older than the oldest of bases, the base backups that are
+// kept, and returns their number; with dry it only counts them. It removes nothing of a cluster
+// that has no base backup, and keeps history files, which are small.
 func Prune(ctx context.Context, repo *archive.Repository, bases []archive.Entry, dry bool) (int, error) {
 	oldest := map[string]pgrepl.LSN{}
 	for _, e := range bases {
@@ -437,7 +438,7 @@ func Prune(ctx context.Context, repo *archive.Repository, bases []archive.Entry,
 	return count, nil
 }
 
-// baseOf reads what the manifest of a base backup says of it.
+// baseOf reads the manifest of a base backup.
 func baseOf(ctx context.Context, repo *archive.Repository, id string, keys archive.ReadOptions) (_ baseInfo, err error) {
 	r, err := archive.Open(ctx, repo, id, keys)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// endMark ends the names of the notes beside the segments of a log, one for each timeline,
-// of where the last one ends: that it is lost shows in nothing else.
+// endMark is the suffix of the notes beside the segments of a log. There is one for each
+// timeline, with the position up to which it was archived: without it, the loss of the last
+// segments would go unnoticed.
 const endMark = ".end.json"
 
 // logEnd is the content of a note.
@@ -19,7 +20,7 @@ type logEnd struct {
 	LSN      string `json:"lsn"`
 }
 
-// noteEnd notes that a timeline is archived up to a position.
+// noteEnd records that a timeline is archived up to a position.
 func (s *store) noteEnd(ctx context.Context, timeline uint32, at pgrepl.LSN) error {
 	note, err := json.Marshal(logEnd{timeline, at.String()})
 	if err == nil {
@@ -31,7 +32,7 @@ func (s *store) noteEnd(ctx context.Context, timeline uint32, at pgrepl.LSN) err
 	return nil
 }
 
-// ends reads the notes; logs of earlier versions have none. problems say which are damaged.
+// ends reads the notes. Logs of earlier versions have none. problems lists the damaged ones.
 func (s *store) ends(ctx context.Context) (ends map[uint32]pgrepl.LSN, problems []string, err error) {
 	ends = map[uint32]pgrepl.LSN{}
 	for o, err := range s.storage.List(ctx, s.dir(), false) {
@@ -57,7 +58,7 @@ func (s *store) ends(ctx context.Context) (ends map[uint32]pgrepl.LSN, problems 
 	return ends, problems, nil
 }
 
-// whole compares the end of a chain, which was read up to a position, with what was archived.
+// whole compares the position up to which a chain was read with what was archived.
 func (c *chain) whole(v *Verification, reached pgrepl.LSN) {
 	last := c.line[len(c.line)-1].Timeline
 	if c.ends[last] > reached {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 )
 
-// passphraseKey returns the public key that a passphrase opens, and makes the pair
-// if there is none yet.
+// passphraseKey returns the public key of the identity that a passphrase protects. It creates
+// the identity if there is none.
 func (s *store) passphraseKey(ctx context.Context, e archive.EncryptionOptions) (string, error) {
 	name := s.dir() + keyName
 	text, err := readSmall(ctx, s.storage, name)
@@ -17,12 +17,12 @@ func (s *store) passphraseKey(ctx context.Context, e archive.EncryptionOptions) 
 		if _, text, err = e.NewKeyFile(); err == nil {
 			err = s.storage.PutNew(ctx, name, text)
 		}
-		if errors.Is(err, archive.ErrExist) { // another one was faster
+		if errors.Is(err, archive.ErrExist) { // another process was faster
 			text, err = readSmall(ctx, s.storage, name)
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("keep key of log: %w", err)
+		return "", fmt.Errorf("store the log's key: %w", err)
 	}
 	identity, err := archive.OpenKeyFile(text, e.Passphrase)
 	if err != nil {

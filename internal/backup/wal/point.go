@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// A point is a restore point, as pg_create_restore_point writes it into the log.
+// A point is a restore point: a named record that pg_create_restore_point writes to the log.
 type point struct {
 	at   pgrepl.LSN // of its record
 	time time.Time
@@ -25,7 +25,8 @@ func (p point) String() string {
 	return fmt.Sprintf("%s (%s)", p.at, p.time.UTC().Format(time.RFC3339))
 }
 
-// The parts of PostgreSQL's log that matter here, the same in all versions from 9.5 on.
+// The parts of PostgreSQL's log format that matter here; they are the same in all versions
+// since 9.5.
 //
 //	page     a header of 24 bytes, the first of a segment's of 40, then records; one may go
 //	         on over the headers of pages
@@ -48,39 +49,39 @@ const (
 	managerLog, managerTransaction = 0, 1
 )
 
-// since2000 is a time of the log.
+// since2000 converts a time of the log: microseconds since 1 January 2000, UTC.
 func since2000(microseconds uint64) time.Time {
 	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(microseconds) * time.Microsecond)
 }
 
-// pointReader looks for restore points of one name, and for ends of transactions, in
-// segments that are written to it, one behind the other.
+// A pointReader finds the restore points of one name, and the last end of a transaction, in
+// consecutive segments that are written to it.
 type pointReader struct {
 	name    string
 	order   binary.ByteOrder
 	segment pgrepl.LSN
-	left    pgrepl.LSN // where its timeline was left: no record counts that begins behind it
-	offset  int64      // in the segment, of what comes next
-	header  []byte     // of a page, as far as it has come
-	page    int64      // the length of pages, 0 before the first header of a segment
-	ended   bool       // nothing of this segment is a record any more
+	left    pgrepl.LSN // where its timeline ends: records that begin there or later do not count
+	offset  int64      // of the next byte, in the segment
+	header  []byte     // of the page, as far as it was read
+	page    int64      // size of a page; 0 before the first header of a segment
+	ended   bool       // the rest of the segment holds no records
 
-	record []byte     // as far as it has come, or its beginning where it is no point
+	record []byte     // what was read of the record, at most pointRecord bytes
 	at     pgrepl.LSN // where it begins
-	length int64      // of the record; 0 before that is known
-	come   int64      // how much of it has come
+	length int64      // of the record; 0 while unknown
+	come   int64      // bytes of the record that were read
 
 	found  []point
-	newest time.Time // at which a transaction ended
+	newest time.Time // when the latest transaction ended
 }
 
-// begin begins a segment, of a timeline that was left at a position.
+// begin begins a segment of a timeline that ends at the position left.
 func (r *pointReader) begin(at, left pgrepl.LSN) {
 	r.segment, r.left, r.offset, r.page, r.ended = at, left, 0, 0, false
 	r.header = r.header[:0]
 }
 
-// Write takes the next bytes of a segment.
+// Write implements io.Writer. It never fails.
 func (r *pointReader) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 && !r.ended {
@@ -103,7 +104,7 @@ func (r *pointReader) pageHeader() int64 {
 	return shortPageHeader
 }
 
-// readHeader takes bytes of a page's header.
+// readHeader reads bytes of a page header and returns their number.
 func (r *pointReader) readHeader(p []byte) int {
 	want := int(r.pageHeader())
 	n := min(len(p), want-len(r.header))
@@ -126,21 +127,21 @@ func (r *pointReader) readHeader(p []byte) int {
 		}
 	}
 	if r.order.Uint64(h[8:]) != uint64(r.segment)+uint64(r.offset)+uint64(n)-uint64(want) {
-		r.end() // zeros, or what the file held before
+		r.end() // zeros, or what the recycled file held before
 		return n
 	}
 	switch rest := int64(r.order.Uint32(h[16:])); {
 	case flags&pageGoesOn == 0 || flags&pageGivesUp != 0 || rest == 0:
 		r.next()
-	case r.come == 0 || r.length != r.come+rest: // its beginning was not seen
+	case r.come == 0 || r.length != r.come+rest: // the record's beginning was not read
 		r.next()
 		r.length, r.come = rest, 0
-		r.record = append(r.record[:0], make([]byte, pointRecord+1)...) // no point has this length
+		r.record = append(r.record[:0], make([]byte, pointRecord+1)...) // no restore point has this length
 	}
 	return n
 }
 
-// readRecord takes bytes of records, all of one page.
+// readRecord reads bytes of records, all on one page, and returns their number.
 func (r *pointReader) readRecord(p []byte) int {
 	if r.come == 0 && len(r.record) == 0 {
 		at := uint64(r.segment) + uint64(r.offset)
@@ -151,7 +152,7 @@ func (r *pointReader) readRecord(p []byte) int {
 	}
 	n := int64(len(p))
 	if r.length == 0 {
-		n = min(n, 4-r.come) // a record's length is within one page, as it begins at a multiple of 8
+		n = min(n, 4-r.come) // a length does not cross pages, because records begin at multiples of 8
 	} else {
 		n = min(n, r.length-r.come)
 	}
@@ -161,7 +162,7 @@ func (r *pointReader) readRecord(p []byte) int {
 	r.come += n
 	if r.length == 0 && r.come == 4 {
 		if r.length = int64(r.order.Uint32(r.record)); r.length < recordHeader {
-			r.end() // zeros: the rest of the segment is not used
+			r.end() // zeros: the rest of the segment is unused
 			return int(n)
 		}
 	}
@@ -172,16 +173,17 @@ func (r *pointReader) readRecord(p []byte) int {
 	return int(n)
 }
 
-// next begins a record.
+// next resets the state for the next record.
 func (r *pointReader) next() { r.record, r.length, r.come = r.record[:0], 0, 0 }
 
-// end leaves out the rest of a segment.
+// end skips the rest of the segment.
 func (r *pointReader) end() {
 	r.next()
 	r.ended = true
 }
 
-// judge notes a record if it is a point of the name, or the end of a transaction.
+// judge evaluates a complete record: it keeps a restore point of the name, and the time at
+// which a transaction ended.
 func (r *pointReader) judge() {
 	b := r.record
 	if r.at >= r.left {
@@ -203,7 +205,8 @@ func (r *pointReader) judge() {
 	r.found = append(r.found, point{r.at, since2000(r.order.Uint64(b[recordHeader+2:]))})
 }
 
-// transaction notes when one ended.
+// transaction records the time at which a transaction ended. what is the kind of its record, b
+// the data.
 func (r *pointReader) transaction(what byte, b []byte) {
 	switch what {
 	case 0x00, 0x20, 0x30, 0x40: // commit, abort, and those of a prepared one
@@ -215,9 +218,9 @@ func (r *pointReader) transaction(what byte, b []byte) {
 		switch b[0] {
 		case 253: // origin
 			skip = 1 + 2
-		case 252: // transaction around it
+		case 252: // the transaction around it
 			skip = 1 + 4
-		case 254, 255: // data, of a length in 4 bytes or in 1
+		case 254, 255: // data, with a length of 4 bytes or of 1
 			from := 2
 			if b[0] == 254 {
 				from = 5
@@ -237,14 +240,14 @@ func (r *pointReader) transaction(what byte, b []byte) {
 	}
 }
 
-// named returns the newest of base backups, which come oldest first, from which the
-// restore point of a target can be reached. It reads the log, the newest first, until it
-// has found it.
+// named returns the ID of the newest of bases (base backups, oldest first) from which the
+// restore point t.Name can be reached. It reads the log, from the newest backup back, until it
+// finds the point.
 func (t Target) named(ctx context.Context, repo *archive.Repository, log archive.Storage, bases []archive.Summary, known []history, keys archive.ReadOptions) (string, error) {
 	newest := bases[len(bases)-1]
 	s, err := openStore(ctx, log, newest.Server.SystemID)
 	if errors.Is(err, errNoLog) {
-		return newest.ID, nil // which cannot be restored to a target at all, and says so
+		return newest.ID, nil // it cannot be restored to any target; the restore reports that
 	}
 	if err != nil {
 		return "", err
@@ -257,7 +260,7 @@ func (t Target) named(ctx context.Context, repo *archive.Repository, log archive
 	if err != nil {
 		return "", err
 	}
-	var later window // of the backup behind the one that is looked at
+	var later window // of the next newer backup
 	why := ""
 	for i := len(bases) - 1; i >= 0; i-- {
 		b, err := baseOf(ctx, repo, bases[i].ID, keys)
@@ -281,10 +284,10 @@ func (t Target) named(ctx context.Context, repo *archive.Repository, log archive
 			w.found, w.reached = append(w.found, later.found...), later.reached
 		}
 		if i == len(bases)-1 {
-			why = fmt.Sprintf("; the log behind the newest, %s, was read up to %s", newest.ID, w.reached)
+			why = fmt.Sprintf("; the log after the newest, %s, was read up to %s", newest.ID, w.reached)
 		}
-		// A server ends its replay, which begins at the backup's start, at the first point of
-		// the name, also where the backup is not consistent yet.
+		// A server replays from the start of the backup and ends at the first point of that
+		// name, even if the backup is not consistent there yet.
 		found := w.from(b.Start)
 		switch {
 		case len(found) > 0 && found[0].at < b.Stop:
@@ -305,19 +308,19 @@ func (t Target) named(ctx context.Context, repo *archive.Repository, log archive
 		}
 		later = w
 	}
-	return "", fmt.Errorf("no restore point %q is in the archived log behind any of the %d base backups in %s%s", t.Name, len(bases), repo, why)
+	return "", fmt.Errorf("no restore point %q is in the archived log after any of the %d base backups in %s%s", t.Name, len(bases), repo, why)
 }
 
-// window is what was read of the log behind a base backup: segments from first on and
-// before end, and the points in them and behind them.
+// A window is the part of the log after a base backup that was read: the segments [first, end),
+// and the restore points in them and in the windows after them.
 type window struct {
-	timeline   uint32 // that is to be reached
+	timeline   uint32 // the timeline that is to be reached
 	first, end uint64
 	found      []point
-	reached    pgrepl.LSN // where the log ends that can be replayed without a gap
+	reached    pgrepl.LSN // up to where the log can be replayed without a gap
 }
 
-// from returns the points from a position on, in the first segment mostly.
+// from returns the points at or after a position, which is in the first segment as a rule.
 func (w *window) from(start pgrepl.LSN) []point {
 	i := slices.IndexFunc(w.found, func(p point) bool { return p.at >= start })
 	if i < 0 {
@@ -326,7 +329,7 @@ func (w *window) from(start pgrepl.LSN) []point {
 	return w.found[i:]
 }
 
-// read reads the segments of a chain.
+// read reads the segments of a chain that belong to the window.
 func (w *window) read(ctx context.Context, c *chain, name string, keys archive.ReadOptions) error {
 	size := c.store.cluster.SegmentBytes
 	r := &pointReader{name: name}

@@ -12,9 +12,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// Check returns an error if the archived log does not lead from a base backup to a
-// target: a server would find that out at the end of its recovery. For a time it reads the
-// log, the newest first, until it finds a transaction that ended after it.
+// Check returns an error if the archived log does not lead from a base backup to the target; a
+// server would notice only at the end of its recovery. For a target time it reads the log, the
+// newest segment first, until it finds a transaction that ended after that time.
 func (t Target) Check(ctx context.Context, storage archive.Storage, m *archive.Manifest, keys archive.ReadOptions) error {
 	if t.LSN == 0 && t.Time.IsZero() && t.Name == "" {
 		return nil
@@ -25,7 +25,7 @@ func (t Target) Check(ctx context.Context, storage archive.Storage, m *archive.M
 	}
 	s, err := openStore(ctx, storage, m.Server.SystemID)
 	if errors.Is(err, errNoLog) {
-		return nil // which RestoreDir says
+		return nil // RestoreDir reports that
 	}
 	if err != nil {
 		return err
@@ -53,10 +53,10 @@ func (t Target) Check(ctx context.Context, storage archive.Storage, m *archive.M
 	if err != nil {
 		return err
 	}
-	end := fmt.Sprintf("the log that is archived behind backup %s ends at %s on timeline %d", m.ID, reached, timeline)
+	end := fmt.Sprintf("the log that is archived after backup %s ends at %s on timeline %d", m.ID, reached, timeline)
 	switch {
-	case t.LSN >= reached: // a server ends at the first record that begins there
-		return fmt.Errorf("the target cannot be reached: %s, and nothing at or behind %s is in it; without a target all of it is replayed", end, t.LSN)
+	case t.LSN >= reached: // a server stops at the first record that begins at the target or later
+		return fmt.Errorf("the target cannot be reached: %s, and nothing at or after %s is in it; without a target all of it is replayed", end, t.LSN)
 	case t.LSN != 0:
 		return nil
 	case t.Name != "":
@@ -65,18 +65,18 @@ func (t Target) Check(ctx context.Context, storage archive.Storage, m *archive.M
 	return c.timed(ctx, first, reached, t, end, keys)
 }
 
-// first is the first segment that a server asks for, and finds.
+// first returns the number of the first segment that a server reads from the archive.
 func (c *chain) first() uint64 {
 	size := uint64(c.store.cluster.SegmentBytes)
 	first := uint64(c.base.Start) / size
-	if c.base.withLog && c.object(first) == "" { // what it holds itself was not archived
+	if c.base.withLog && c.object(first) == "" { // the backup holds this log itself
 		first = uint64(c.base.Stop-1)/size + 1
 	}
 	return first
 }
 
-// reach returns the first segment of a chain, and where its log ends that can be replayed
-// without a gap.
+// reach returns the number of the first segment of a chain, and the position up to which its
+// log can be replayed without a gap.
 func (c *chain) reach(ctx context.Context) (first uint64, reached pgrepl.LSN, err error) {
 	size := c.store.cluster.SegmentBytes
 	first = c.first()
@@ -101,7 +101,7 @@ func (c *chain) reach(ctx context.Context) (first uint64, reached pgrepl.LSN, er
 	return first, max(reached, c.base.Stop), nil
 }
 
-// held is how much log an object holds, as its name and its manifest say.
+// held returns how many bytes of log an object holds, by its name and its manifest.
 func (c *chain) held(ctx context.Context, object string) (int64, error) {
 	f, ok := c.store.parse(object + suffix)
 	if ok && !f.partial {
@@ -110,14 +110,14 @@ func (c *chain) held(ctx context.Context, object string) (int64, error) {
 	return c.store.length(ctx, object)
 }
 
-// named looks for a restore point behind a base backup.
+// named looks for a restore point after a base backup.
 func (c *chain) named(ctx context.Context, first uint64, name, end string, keys archive.ReadOptions) error {
 	w := window{first: first, end: ^uint64(0)}
 	err := w.read(ctx, c, name, keys)
 	found := w.from(c.base.Start)
 	switch {
 	case err != nil && (len(found) == 0 || ctx.Err() != nil):
-		return err // of what is behind it a server asks for nothing
+		return err // a server asks for nothing after the point
 	case len(found) == 0:
 		return fmt.Errorf("the target cannot be reached: %s, and restore point %q is not in it", end, name)
 	case found[0].at < c.base.Stop:
@@ -126,15 +126,15 @@ func (c *chain) named(ctx context.Context, first uint64, name, end string, keys 
 	return nil
 }
 
-// timed looks for the end of a transaction behind a time. A segment that cannot be read is
-// no error where an older one has such a transaction: a server does not ask for it.
+// timed looks for a transaction that ended after t.Time. A segment that cannot be read is no
+// error if an older one has such a transaction: a server does not ask for the later one.
 func (c *chain) timed(ctx context.Context, first uint64, reached pgrepl.LSN, t Target, end string, keys archive.ReadOptions) error {
 	size := uint64(c.store.cluster.SegmentBytes)
 	past := func(r *pointReader) bool {
 		return r.newest.After(t.Time) || t.Exclusive && r.newest.Equal(t.Time)
 	}
 	read := func(r *pointReader, number uint64) error {
-		if _, _, err := c.scan(ctx, number, r, keys); err != nil { // what is not there the backup holds itself
+		if _, _, err := c.scan(ctx, number, r, keys); err != nil { // a missing segment is one that the backup holds itself
 			return fmt.Errorf("look for %s in the log: %w", t.Time.Format(time.RFC3339), err)
 		}
 		return nil
@@ -157,7 +157,7 @@ func (c *chain) timed(ctx context.Context, first uint64, reached pgrepl.LSN, t T
 	if damaged != nil {
 		return damaged
 	}
-	// The record may lie across the end of a segment, if anywhere.
+	// The record may cross the end of a segment: read all segments in order.
 	r := &pointReader{}
 	for number := first; number <= last; number++ {
 		if err := read(r, number); err != nil {

@@ -22,76 +22,74 @@ const (
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// lastWords is how long what has come may take to be kept when ctx ends.
+	// lastWords is how long storing the received data may take after ctx has ended.
 	lastWords = 30 * time.Second
 )
 
-// ReceiveOptions say how the log is received.
+// ReceiveOptions configure Receive.
 type ReceiveOptions struct {
-	// DSN of the server; its role needs the right to replicate. Required.
+	// DSN is the server to receive from; its role needs the REPLICATION attribute. Required.
 	DSN string
-	// Slot keeps the server from throwing away what is not received yet. It is
-	// made if it does not exist. Default: DefaultSlot.
+	// Slot is the replication slot that makes the server keep log until it was received.
+	// Receive creates it if it does not exist. Default: DefaultSlot.
 	Slot string
-	// Temporary makes a slot that vanishes with each connection: log that the
-	// server throws away while nobody is connected is lost. Default: false.
+	// Temporary creates a slot that the server drops with each connection: log that the server
+	// removes while no receiver is connected is lost. Default: false.
 	Temporary bool
-	// FlushInterval is about how much log, in time, the loss of the server can
-	// cost: so often the segment that is being written is kept as far as it has
-	// come. Default: DefaultFlushInterval.
+	// FlushInterval is how often the segment that is being received is stored as far as it has
+	// come: about how much log, in time, is lost with the server. Default:
+	// DefaultFlushInterval.
 	FlushInterval time.Duration
-	// Archive says how files are compressed and encrypted; its Rate limits each
-	// by itself. Names cannot be hidden. Default: as for any archive.
+	// Archive says how files are compressed and encrypted; its Rate applies to each file
+	// separately. Names cannot be hidden. Default: as for any archive.
 	Archive archive.Options
-	// AllowGap goes on where the server's log begins when what comes before is
-	// gone. Default: false, it is a *GapError.
+	// AllowGap continues where the server's log begins if the log before is gone. Default:
+	// false, Receive returns a *GapError.
 	AllowGap bool
-	// UntilNow ends, without an error, when all log that the server had at the
-	// start is kept. Default: false, until ctx ends.
+	// UntilNow makes Receive return nil as soon as it has stored all log that the server had at
+	// the start. Default: false, it runs until ctx ends.
 	UntilNow bool
-	// SpoolDir is where the segment that is being written is gathered: as much
-	// room as a segment has. Default: os.TempDir().
+	// SpoolDir is the directory for the segment that is being received; it needs room for one
+	// segment. Default: os.TempDir().
 	SpoolDir string
-	// Status, if not nil, is called with each change, by one goroutine at a time.
+	// Status, if not nil, is called after each change, by one goroutine at a time.
 	Status func(Status)
-	// Say, if not nil, is told what happens, a line each.
+	// Say, if not nil, receives messages about what happens, one line each.
 	Say func(format string, args ...any)
 }
 
-// Status is how a receiver stands.
+// Status is the state of a receiver.
 type Status struct {
 	SystemID  string
 	Connected bool
 	Timeline  uint32
-	// Flushed is how far the log is kept.
+	// Flushed is the position up to which the log is stored.
 	Flushed pgrepl.LSN
-	// FlushedAt is when Flushed moved last.
+	// FlushedAt is when Flushed last moved.
 	FlushedAt time.Time
-	// LagBytes is how much log the server has that is not kept; -1: unknown.
+	// LagBytes is how many bytes of log the server has that are not stored yet; -1 if unknown.
 	LagBytes int64
-	// Segments counts those that were completed, Reconnects the connections
-	// after the first.
+	// Segments counts completed segments, Reconnects the connections after the first one.
 	Segments, Reconnects int64
 }
 
-// A GapError says that log between what is kept and what the server still has is
-// gone for good.
+// A GapError says that the server no longer has the log that follows the last stored position.
 type GapError struct {
-	From pgrepl.LSN // how far the log is kept
+	From pgrepl.LSN // up to where the log is stored
 	Err  error
 }
 
-// Error says what is lost, and what to do.
+// Error says what is lost and what to do.
 func (e *GapError) Error() string {
-	return fmt.Sprintf("the server has thrown away its log from %s on: %v; --allow-gap goes on behind the gap, and a new base backup is needed to restore to any time after it", e.From, e.Err)
+	return fmt.Sprintf("the server has removed its log from %s on: %v; --allow-gap continues after the gap, and a new base backup is needed to restore to any time after it", e.From, e.Err)
 }
 
 // Unwrap returns the server's error.
 func (e *GapError) Unwrap() error { return e.Err }
 
-// Receive receives the log of a server into storage until ctx ends, which is no
-// error. It connects again, for ever, after a loss of the connection or of the
-// storage, once it has come as far as to receive, and while the slot is in use.
+// Receive receives the log of a server into storage until ctx ends, which is no error. Once it
+// has received something, it reconnects forever if the connection or the storage fails, or
+// while another process uses the slot.
 func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) error {
 	r := &receiver{opts: opts, storage: storage}
 	if err := r.validate(); err != nil {
@@ -106,7 +104,7 @@ func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) 
 			return nil
 		case errors.As(err, &gap) && opts.AllowGap && !r.skip:
 			r.skip = true
-			r.say("%v; going on behind it", gap.Err)
+			r.say("%v; continuing after it", gap.Err)
 			continue
 		case errors.As(err, &gap), ctx.Err() != nil, !r.proven && !slotInUse(err):
 			return err
@@ -125,14 +123,14 @@ func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) 
 	}
 }
 
-// slotInUse tells that the server holds the slot for somebody: mostly for a
-// receiver that was killed, whose end it has not noticed yet.
+// slotInUse reports whether the server says that another connection uses the slot: usually that
+// of a receiver that was killed, which the server has not noticed yet.
 func slotInUse(err error) bool {
 	var server *pgwire.Error
 	return errors.As(err, &server) && server.Code == "55006" // object_in_use
 }
 
-// receiver is one call of Receive.
+// A receiver is one call of Receive.
 type receiver struct {
 	opts    ReceiveOptions
 	cfg     pgwire.ConnectConfig
@@ -140,10 +138,10 @@ type receiver struct {
 
 	until      pgrepl.LSN
 	skip       bool // begin where the server's log begins
-	proven     bool // it has worked once
+	proven     bool // a connection has received something
 	progressed bool // since the last pause
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	status Status
 }
 
@@ -181,12 +179,12 @@ func (r *receiver) update(change func(*Status)) {
 	}
 }
 
-// keepError marks what the archive did not keep.
+// A keepError is an error of the storage, not of the server.
 type keepError struct{ error }
 
 func (e keepError) Unwrap() error { return e.error }
 
-// unkept reports whether an error says that log that had come was not kept.
+// unkept reports whether err says that received log could not be stored.
 func (r *receiver) unkept(err error) bool {
 	var k keepError
 	return errors.As(err, &k)
@@ -237,7 +235,7 @@ func (r *receiver) once(ctx context.Context) (err error) {
 	return r.stream(ctx, conn, &sink{receiver: r, store: s, ends: ends}, start, timeline)
 }
 
-// ignoreBroken leaves out the error of closing a connection that has failed.
+// ignoreBroken returns nil if closing failed only because the connection had failed with cause.
 func ignoreBroken(closing, cause error) error {
 	if cause != nil {
 		return nil
@@ -245,7 +243,7 @@ func ignoreBroken(closing, cause error) error {
 	return closing
 }
 
-// ensureSlot makes the slot.
+// ensureSlot creates the slot unless it exists.
 func (r *receiver) ensureSlot(ctx context.Context, conn *pgrepl.Conn) error {
 	_, err := conn.CreateSlot(ctx, pgrepl.SlotConfig{
 		Name: r.opts.Slot, Kind: pgrepl.PhysicalSlot, Temporary: r.opts.Temporary, Reserve: true,
@@ -253,28 +251,27 @@ func (r *receiver) ensureSlot(ctx context.Context, conn *pgrepl.Conn) error {
 	var server *pgwire.Error
 	if errors.As(err, &server) && server.Code == "42710" { // duplicate_object
 		if r.opts.Temporary {
-			return fmt.Errorf("make temporary slot: %w", err)
+			return fmt.Errorf("create temporary slot: %w", err)
 		}
 		return nil
 	}
 	if err == nil && !r.opts.Temporary {
-		r.say("made replication slot %s: the server keeps its log for it, and fills its disk if no receiver runs", r.opts.Slot)
+		r.say("created replication slot %s: the server keeps its log for it, and fills its disk if no receiver runs", r.opts.Slot)
 	}
 	return err
 }
 
-// begin says where to go on: behind the last segment that is complete, or where
-// the last one begins that is not; 0 where there is none. The server may have been
-// promoted since: then it is the last of those that its history goes through, and
-// where more of an old timeline is kept than the server has of it, the beginning of
-// the next one.
+// begin returns where to continue: after the last complete segment, or at the beginning of the
+// last incomplete one; 0 if nothing is stored. If the server was promoted since, this is the
+// last segment on a timeline in the server's history; if more of an old timeline is stored than
+// the server has of it, the beginning of the next timeline.
 func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32, s *store) (pgrepl.LSN, uint32, error) {
 	segments, _, err := s.list(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	// A receiver that was killed between completing a segment and removing the
-	// part of it has left both: the whole is listed first.
+	// A receiver that was killed between completing a segment and removing its partial copy has
+	// left both; the complete one is listed first.
 	var stale []string
 	kept := segments[:0]
 	for _, f := range segments {
@@ -323,7 +320,7 @@ func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32,
 	return 0, 0, fmt.Errorf("timeline %d of the server does not come from any whose log is kept, up to timeline %d: begin another archive", current, last.segment.Timeline)
 }
 
-// goOn is what follows a file.
+// goOn returns the position and the timeline that follow a file.
 func goOn(f file) (pgrepl.LSN, uint32) {
 	if f.partial {
 		return f.segment.Start(), f.segment.Timeline
@@ -373,16 +370,16 @@ func (r *receiver) stream(ctx context.Context, conn *pgrepl.Conn, to *sink, star
 	return err
 }
 
-// thrownAway reports whether a server says that it has removed the segment that it
-// was to send: undefined_file when it cannot open it. When it removes the segment
-// while it reads it, the code is that of whatever error the system had last, and
-// only the place in its source tells.
+// thrownAway reports whether the server says that it has removed the requested segment: the
+// code is undefined_file if it cannot open it. If it removes the segment while reading it, the
+// code is that of an unrelated, earlier system error, and only the location in the server's
+// source identifies the error.
 func thrownAway(err *pgwire.Error) bool {
 	return err.Code == "58P01" || err.Routine == "CheckXLogRemoved"
 }
 
-// watch asks the server how far its log is, on a connection of its own. What it
-// cannot learn is unknown; the stream says what is wrong with the server.
+// watch asks the server for the end of its log, on a connection of its own. If that fails, the
+// lag is unknown; errors of the server are reported by stream.
 func (r *receiver) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		conn, err := pgrepl.Connect(ctx, r.cfg, pgrepl.Physical)
@@ -398,7 +395,7 @@ func (r *receiver) watch(ctx context.Context) {
 				}
 			})
 			if !wait(ctx, r.opts.FlushInterval) {
-				_ = conn.Close() // it has told what it was for
+				_ = conn.Close() // it has served its purpose
 				return
 			}
 		}
@@ -410,7 +407,7 @@ func (r *receiver) watch(ctx context.Context) {
 	}
 }
 
-// wait waits; it returns false if ctx ends before.
+// wait waits for d. It returns false if ctx ends before.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -420,7 +417,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// DropSlot removes the slot of a receiver that is not to come back.
+// DropSlot drops the slot of a receiver that is not going to run again.
 func DropSlot(ctx context.Context, dsn, slot string) error {
 	cfg, err := pgwire.ParseDSN(dsn)
 	if err != nil {

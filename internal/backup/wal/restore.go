@@ -18,32 +18,33 @@ import (
 	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
-// DirOptions say how a base backup becomes a data directory.
+// DirOptions say how a base backup is restored into a data directory.
 type DirOptions struct {
-	// Dir must be empty or not exist. Required.
+	// Dir is the data directory. It must be empty or not exist. Required.
 	Dir string
-	// UID and GID own everything. Default: -1, the user that restores.
+	// UID and GID own all files. Default: -1, the user that restores.
 	UID, GID int
-	// Tablespaces map locations of the source to others. Default: where they were.
+	// Tablespaces maps locations of tablespaces on the source to new ones. Default: they stay
+	// where they were.
 	Tablespaces map[string]string
-	// RestoreCommand is the server's restore_command. Default: none, and then the
-	// server replays what log the backup itself holds.
+	// RestoreCommand is the server's restore_command. Default: "", the server replays only the
+	// log that the backup itself holds.
 	RestoreCommand string
 	// Target is where the replay ends. It needs a RestoreCommand.
 	Target Target
-	// Progress counts what is done. Default: nil, nobody looks.
+	// Progress counts the bytes that were written. Default: nil, progress is not counted.
 	Progress *bulk.Progress
 }
 
-// controlFile is what a server looks at first. It gets its name last, so that a
-// data directory that is not whole cannot be started.
+// controlFile is the file that a server reads first. It gets its name last, so that no server
+// starts on an incomplete data directory.
 const (
 	controlFile     = "global/pg_control"
 	controlWithheld = "global/pg_control.weir-incomplete"
 )
 
-// RestoreDir writes the data directory of a base backup, ready to be started. When
-// it fails, what it wrote stays, and no server starts on it.
+// RestoreDir writes the data directory of a base backup, ready to be started. If it fails, it
+// leaves what it wrote, but no server starts on that.
 func RestoreDir(ctx context.Context, r *archive.Reader, opts DirOptions) error {
 	b, err := readBase(r.Manifest())
 	if err != nil {
@@ -79,7 +80,7 @@ func RestoreDir(ctx context.Context, r *archive.Reader, opts DirOptions) error {
 	return nil
 }
 
-// dirRestore is one RestoreDir.
+// A dirRestore is one call of RestoreDir.
 type dirRestore struct {
 	DirOptions
 	r         *archive.Reader
@@ -97,7 +98,7 @@ func (d *dirRestore) run(ctx context.Context) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(archives)) {
-		// Names of four digits are in order; there may be more pieces than those.
+		// Parts are numbered with four digits; there may be more than 9,999.
 		slices.SortFunc(archives[name], func(a, b archive.Chunk) int { return a.Part - b.Part })
 		dir := d.Dir
 		if oid := strings.TrimSuffix(name, ".tar"); oid != "base" {
@@ -141,15 +142,15 @@ func (d *dirRestore) unpack(ctx context.Context, name, dir string, chunks []arch
 			return err
 		}
 	}
-	// Bytes behind the end of the tar file belong to the chunks, too, whose sums are compared at
-	// their ends.
+	// The chunks may go on after the end of the tar file; each is verified only when it was
+	// read to its end.
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
 	return disk.sync()
 }
 
-// emptyDir opens a directory that is empty, and makes it if need be.
+// emptyDir opens a directory that has to be empty, and creates it if it does not exist.
 func (d *dirRestore) emptyDir(dir string) (*os.Root, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -175,7 +176,8 @@ func (d *dirRestore) own(rt *os.Root, name string) error {
 	return rt.Lchown(name, d.UID, d.GID)
 }
 
-// entry writes one file or directory. An os.Root keeps names within the directory.
+// entry writes one file or directory. The os.Root prevents names that lead outside of the
+// directory.
 func (d *dirRestore) entry(rt *os.Root, h *tar.Header, content io.Reader) error {
 	name := path.Clean(h.Name)
 	if name == "." {
@@ -201,7 +203,7 @@ func (d *dirRestore) entry(rt *os.Root, h *tar.Header, content io.Reader) error 
 		}
 		content = strings.NewReader(d.tablespaceMap(string(text)))
 	case "recovery.signal", "standby.signal", "postmaster.pid":
-		return nil // those of the source
+		return nil // the links of the source
 	}
 	return d.write(rt, name, content)
 }
@@ -218,14 +220,14 @@ func (d *dirRestore) write(rt *os.Root, name string, content io.Reader) (err err
 	return d.own(rt, name)
 }
 
-// tablespaceMap writes the file anew by which the server makes its links: a line
-// "OID location" for each.
+// tablespaceMap returns tablespace_map with the new locations: a line "OID location" for each
+// tablespace, from which the server creates its links.
 func (d *dirRestore) tablespaceMap(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		oid, _, _ := strings.Cut(line, " ")
 		if location, ok := d.locations[oid]; ok {
-			// The server escapes what would end the line.
+			// The server escapes characters that would end the line.
 			escaped := strings.NewReplacer(`\`, `\\`, "\n", "\\\n", "\r", "\\\r").Replace(location)
 			line = oid + " " + escaped + "\n"
 		}
@@ -234,8 +236,8 @@ func (d *dirRestore) tablespaceMap(text string) string {
 	return b.String()
 }
 
-// finish writes the settings, and then the name that makes the directory one that
-// can be started.
+// finish writes the settings, and then gives the control file its name, so that a server can
+// start.
 func (d *dirRestore) finish(ctx context.Context) (err error) {
 	d.Progress.Phase("settings")
 	rt, err := os.OpenRoot(d.Dir)
@@ -268,7 +270,7 @@ func (d *dirRestore) finish(ctx context.Context) (err error) {
 	return disk.sync()
 }
 
-// serverManifest writes backup_manifest, which servers before 13 do not have.
+// serverManifest writes backup_manifest, which servers before version 13 do not have.
 func (d *dirRestore) serverManifest(ctx context.Context, rt *os.Root) error {
 	in, err := d.r.Chunk(ctx, manifestPath)
 	if errors.Is(err, archive.ErrNotExist) {
@@ -280,8 +282,8 @@ func (d *dirRestore) serverManifest(ctx context.Context, rt *os.Root) error {
 	return errors.Join(d.write(rt, "backup_manifest", in), in.Close())
 }
 
-// settings adds the settings of recovery to those of ALTER SYSTEM, the last of
-// which wins.
+// settings appends the settings for the recovery to postgresql.auto.conf. The last value of a
+// setting wins.
 func (d *dirRestore) settings(rt *os.Root) (err error) {
 	const name = "postgresql.auto.conf"
 	f, err := rt.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -299,17 +301,17 @@ func (d *dirRestore) settings(rt *os.Root) (err error) {
 	return d.own(rt, name)
 }
 
-// disk is the file system of a directory.
+// A disk is the file system of a directory.
 type disk struct{ *os.File }
 
-// openDisk opens it before anything is written there: Linux tells of writes that have
-// failed since.
+// openDisk opens the directory before anything is written to it: Linux reports only those
+// failed writes that happened after the file was opened.
 func openDisk(dir string) (disk, error) {
 	f, err := os.Open(filepath.Clean(dir))
 	return disk{f}, err
 }
 
-// sync makes durable what is in it.
+// sync flushes the file system.
 func (d disk) sync() error {
 	if err := syncFileSystem(d.File); err != nil {
 		return fmt.Errorf("flush %s: %w", d.Name(), err)
@@ -317,7 +319,7 @@ func (d disk) sync() error {
 	return nil
 }
 
-// chunkChain reads chunks one after the other, each verified.
+// A chunkChain reads chunks one after the other and verifies each.
 type chunkChain struct {
 	ctx    context.Context
 	d      *dirRestore
@@ -326,7 +328,7 @@ type chunkChain struct {
 	done   func()
 }
 
-// Read reads on.
+// Read implements io.Reader.
 func (c *chunkChain) Read(p []byte) (int, error) {
 	for {
 		if c.in == nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// sink keeps what a connection receives. ctx outlives the reception by a moment,
-// for its last bytes.
+// A sink stores what a connection receives. ctx outlives the connection a little, so that the
+// last bytes can be stored.
 type sink struct {
 	ctx      context.Context
 	receiver *receiver
 	store    *store
-	ends     map[uint32]pgrepl.LSN // as noted
+	ends     map[uint32]pgrepl.LSN // as in the notes
 }
 
-// noteEnd notes how far a timeline is archived. That never becomes less: where a receiver
-// begins a segment again, the note goes on saying that there was more.
+// noteEnd records how far a timeline is archived. The position never decreases: if a receiver
+// begins a segment again, the note still says that there was more.
 func (s *sink) noteEnd(timeline uint32, at pgrepl.LSN) error {
 	if at <= s.ends[timeline] {
 		return nil
@@ -44,14 +44,14 @@ func (s *sink) OpenSegment(g pgrepl.Segment) (pgrepl.SegmentWriter, error) {
 	if err != nil {
 		return nil, keepError{fmt.Errorf("spool: %w", err)}
 	}
-	// Nobody needs it by name, and so it goes with this process.
+	// The file is not needed by name, and its space is freed when the process ends.
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, keepError{errors.Join(fmt.Errorf("spool: %w", err), f.Close())}
 	}
 	return &segment{sink: s, segment: g, spool: f, kept: kept}, nil
 }
 
-// History keeps the history of a timeline.
+// History stores the history file of a timeline.
 func (s *sink) History(h pgrepl.History) error {
 	if err := s.store.put(s.ctx, h.Name, strings.NewReader(string(h.Content)), archive.Position{Timeline: int(h.Timeline)}); err != nil {
 		return keepError{err}
@@ -59,20 +59,19 @@ func (s *sink) History(h pgrepl.History) error {
 	return nil
 }
 
-// segment is a segment on its way: gathered in a file, and kept as a part each
-// time it is synced, as a whole when it is full.
+// A segment is being received: it is collected in a file, stored as a partial segment at each
+// Sync, and as a complete one when it is full.
 type segment struct {
 	sink    *sink
 	segment pgrepl.Segment
 	spool   *os.File
 	written int64
-	// kept is how much of it is in the archive. It never becomes less: the bytes
-	// are the same, but a server that has left the timeline earlier than the one
-	// before it sends fewer of them.
+	// kept is how many bytes of it are archived. It never decreases: a server that left the
+	// timeline earlier than its predecessor sends fewer of the same bytes.
 	kept int64
 }
 
-// WriteAt gathers bytes.
+// WriteAt implements io.WriterAt.
 func (w *segment) WriteAt(p []byte, off int64) (int, error) {
 	n, err := w.spool.WriteAt(p, off)
 	w.written = max(w.written, off+int64(n))
@@ -82,7 +81,7 @@ func (w *segment) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Sync keeps what was gathered.
+// Sync stores what was collected.
 func (w *segment) Sync() error {
 	name := w.segment.Name()
 	if w.written < w.segment.Size {
@@ -104,7 +103,7 @@ func (w *segment) Sync() error {
 	return nil
 }
 
-// Close ends the segment. The part of one that is complete is of no use any more.
+// Close ends the segment. It removes the partial copy of a complete one.
 func (w *segment) Close(complete bool) error {
 	err := w.spool.Close()
 	if complete {

@@ -1,10 +1,10 @@
-// Package wal keeps what a PostgreSQL cluster is restored from byte for byte: base
-// backups, and the log that is written after them, which is received as a standby
-// would and replayed up to a time, a position or a name.
+// Package wal stores what is needed to restore a PostgreSQL cluster byte for byte: base
+// backups, and the log written after them. It receives the log as a standby does; a restore
+// replays it up to a time, a position or a restore point.
 //
-// A base backup is a backup like any other. The log is not: it has no end, and
-// each of its files must be of use as soon as it is there. So each file is a small
-// backup of its own, one tar stream with its manifest, beside the others:
+// A base backup is a backup like any other. The log is different: it has no end, and each of
+// its files must be usable as soon as it is there. So each file is a small backup of its own,
+// one tar stream with a manifest, beside the others:
 //
 //	wal/7432840651712831034/             the cluster's system identifier
 //	    cluster.json                     the size of segments
@@ -15,9 +15,9 @@
 //	    00000001.end.json                up to where timeline 1 is archived
 //	    identity.age                     only with a passphrase
 //
-// An object appears whole or not at all, so a receiver may be killed at any moment: the
-// next one continues behind the last complete segment, and the server's slot keeps what
-// comes after that.
+// An object appears as a whole or not at all, so a receiver may be killed at any moment: the
+// next one continues after the last complete segment, and the server keeps the log from there
+// on for the slot.
 package wal
 
 import (
@@ -44,7 +44,7 @@ const (
 	partialMark = ".partial"
 	historyMark = ".history"
 
-	// Scope is the scope of each file's manifest.
+	// Scope is the Scope in the manifest of a log file.
 	Scope = "wal"
 
 	maxCluster = 64 << 10
@@ -67,17 +67,17 @@ func clusterDir(system string) string { return root + system + "/" }
 
 func (s *store) dir() string { return clusterDir(s.cluster.SystemID) }
 
-// file is one object of the log.
+// A file is one object of the log.
 type file struct {
-	name    string // as the server calls it, with partialMark where it is not complete
+	name    string // as the server calls it, with partialMark if it is incomplete
 	segment pgrepl.Segment
 	partial bool
 	history bool
 	bytes   int64 // as stored
 }
 
-// errNoLog says that there is no log of a cluster. It is not archive.ErrNotExist:
-// a place that is not mounted must not look like the end of the log.
+// errNoLog says that no log of a cluster is archived. It does not match archive.ErrNotExist: a
+// storage that is not mounted must not look like the end of the log.
 var errNoLog = errors.New("no log of this cluster is archived there")
 
 // openStore opens the log of a cluster for reading.
@@ -112,12 +112,12 @@ func HasLog(ctx context.Context, storage archive.Storage, system string) (bool, 
 	return err == nil, err
 }
 
-// validSystem keeps what is no number out of paths.
+// validSystem reports whether system is a number, so that nothing else gets into paths.
 func validSystem(system string) bool {
 	return system != "" && len(system) <= 20 && strings.Trim(system, "0123456789") == ""
 }
 
-// createStore opens the log of a cluster for writing, and begins it if need be.
+// createStore opens the log of a cluster for writing, and creates it if it does not exist.
 func createStore(ctx context.Context, storage archive.Storage, c cluster, opts archive.Options) (*store, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -145,7 +145,7 @@ func createStore(ctx context.Context, storage archive.Storage, c cluster, opts a
 	return s, nil
 }
 
-// list returns all files: segments in the order of their names, then histories.
+// list returns all files: segments sorted by name, and history files.
 func (s *store) list(ctx context.Context) (segments, histories []file, err error) {
 	for o, err := range s.storage.List(ctx, s.dir(), false) {
 		if err != nil {
@@ -168,7 +168,7 @@ func (s *store) list(ctx context.Context) (segments, histories []file, err error
 	return segments, histories, nil
 }
 
-// parse tells what an object is; ok is false for those that are no log.
+// parse parses the name of an object; ok is false if it is not a log file.
 func (s *store) parse(object string) (f file, ok bool) {
 	f.name, ok = strings.CutSuffix(object, suffix)
 	if !ok {
@@ -186,7 +186,7 @@ func (s *store) parse(object string) (f file, ok bool) {
 	return f, err == nil
 }
 
-// put keeps a file, durably when it returns nil.
+// put stores a file. When it returns nil, the file is durable.
 func (s *store) put(ctx context.Context, name string, content io.Reader, position archive.Position) (err error) {
 	object, err := s.storage.Create(ctx, s.dir()+name+suffix)
 	if err != nil {
@@ -230,9 +230,9 @@ func (s *store) fill(ctx context.Context, w *archive.Writer, name string, conten
 
 func chunkPath(name string) string { return "wal/" + name }
 
-// get writes the content of a file to w, verified, and returns its length. Only of
-// a file that is not there the error matches archive.ErrNotExist. What was written
-// before an error must be discarded.
+// get writes the content of a file to w, verified, and returns its length. The error matches
+// archive.ErrNotExist only if the file does not exist. After an error, the caller must discard
+// what was written.
 func (s *store) get(ctx context.Context, name string, keys archive.ReadOptions, w io.Writer) (_ int64, err error) {
 	in, err := s.storage.Open(ctx, s.dir()+name+suffix, 0)
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *store) get(ctx context.Context, name string, keys archive.ReadOptions, 
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	n, err := s.read(ctx, in, name, keys, w)
-	if errors.Is(err, archive.ErrNotExist) { // the file is there, and something in it is not
+	if errors.Is(err, archive.ErrNotExist) { // the file exists, but something in it is missing
 		err = fmt.Errorf("%w: %v", archive.ErrCorrupt, err)
 	}
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *store) get(ctx context.Context, name string, keys archive.ReadOptions, 
 	return n, nil
 }
 
-// read reads a file's stream.
+// read reads the stream of a file.
 func (s *store) read(ctx context.Context, in io.Reader, name string, keys archive.ReadOptions, w io.Writer) (_ int64, err error) {
 	r, err := archive.OpenStream(ctx, in, keys)
 	if err != nil {
@@ -268,8 +268,8 @@ func (s *store) read(ctx context.Context, in io.Reader, name string, keys archiv
 	return n, errors.Join(err, chunk.Close())
 }
 
-// length returns how many bytes of log a file holds, which needs no key: 0 for one
-// that is not there, or that is damaged and is to be written anew.
+// length returns how many bytes of log a file holds; it needs no key. It is 0 for a file that
+// does not exist or that is damaged and has to be written again.
 func (s *store) length(ctx context.Context, name string) (_ int64, err error) {
 	in, err := s.storage.Open(ctx, s.dir()+name+suffix, 0)
 	if errors.Is(err, archive.ErrNotExist) {
@@ -295,8 +295,8 @@ func (s *store) length(ctx context.Context, name string) (_ int64, err error) {
 	return 0, nil
 }
 
-// unread reports whether an error is that of a storage that could not be read, and tells
-// nothing of what it holds.
+// unread reports whether err says that the storage could not be read, which tells nothing about
+// what it holds.
 func unread(err error) bool {
 	var file *fs.PathError
 	var place *archive.Error
@@ -308,14 +308,14 @@ func unread(err error) bool {
 	})
 }
 
-// keys adds the key that a passphrase opens.
+// keys adds the identity that the passphrase opens, if the log is encrypted with one.
 func (s *store) keys(ctx context.Context, keys archive.ReadOptions) (archive.ReadOptions, error) {
 	if keys.Passphrase == "" {
 		return keys, nil
 	}
 	text, err := readSmall(ctx, s.storage, s.dir()+keyName)
 	if errors.Is(err, archive.ErrNotExist) {
-		return keys, nil // it is not for a passphrase
+		return keys, nil // the log is not encrypted with a passphrase
 	}
 	if err != nil {
 		return keys, fmt.Errorf("read key of log: %w", err)
@@ -329,7 +329,7 @@ func (s *store) keys(ctx context.Context, keys archive.ReadOptions) (archive.Rea
 	return keys, nil
 }
 
-// readSmall reads an object that has no business being large.
+// readSmall reads an object that must be small.
 func readSmall(ctx context.Context, storage archive.Storage, name string) ([]byte, error) {
 	in, err := storage.Open(ctx, name, 0)
 	if err != nil {

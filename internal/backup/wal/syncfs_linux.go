@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFileSystem makes durable what is in the file system of an open directory.
+// syncFileSystem flushes the file system of an open directory.
 func syncFileSystem(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// syncFileSystem makes durable what is below an open directory, file by file: only
-// Linux flushes a file system in one call and waits for it.
+// syncFileSystem flushes everything below an open directory, file by file: only Linux can flush
+// a whole file system and wait for it.
 func syncFileSystem(dir *os.File) error {
 	return filepath.WalkDir(dir.Name(), func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() && !d.Type().IsRegular() {

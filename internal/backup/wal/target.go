@@ -13,24 +13,24 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// A Target says where the replay of the log ends. Its zero value is the end of the
-// log.
+// A Target says where the replay of the log ends. The zero value is the end of the log.
 type Target struct {
-	// At most one of these.
+	// At most one of these is set.
 	Time      time.Time
 	LSN       pgrepl.LSN
 	Name      string // of pg_create_restore_point
 	Immediate bool   // as soon as the base backup is consistent
-	// Exclusive ends before the target. It is for Time and LSN. Default: false.
+	// Exclusive ends the replay just before the target. It applies to Time and LSN. Default:
+	// false.
 	Exclusive bool
 	// Timeline is latest, current (the backup's own) or a number. Default: latest.
 	Timeline string
-	// Action is what the server does when it is there: promote, pause or
-	// shutdown. Default: promote.
+	// Action is what the server does when it reaches the target: promote, pause or shutdown.
+	// Default: promote.
 	Action string
 }
 
-// set counts the targets.
+// set returns how many targets are set.
 func (t Target) set() int {
 	n := 0
 	for _, is := range []bool{!t.Time.IsZero(), t.LSN != 0, t.Name != "", t.Immediate} {
@@ -41,14 +41,14 @@ func (t Target) set() int {
 	return n
 }
 
-// Validate names the flag that is wrong.
+// Validate returns an error that names the invalid flag.
 func (t Target) Validate() error {
 	timeline, err := strconv.ParseUint(t.Timeline, 10, 32)
 	switch {
 	case t.set() > 1:
 		return errors.New("--target-time, --target-lsn, --target-name, --target-immediate: one of them")
 	case t.Exclusive && t.Time.IsZero() && t.LSN == 0:
-		return errors.New("--target-exclusive is about --target-time and --target-lsn")
+		return errors.New("--target-exclusive needs --target-time and --target-lsn")
 	case !slices.Contains([]string{"", "latest", "current"}, t.Timeline) && (err != nil || timeline == 0):
 		return fmt.Errorf("--target-timeline %q: want latest, current or a number", t.Timeline)
 	case !slices.Contains([]string{"", "promote", "pause", "shutdown"}, t.Action):
@@ -59,15 +59,15 @@ func (t Target) Validate() error {
 	return nil
 }
 
-// settings are the server's, all of its targets: what an earlier recovery has left
-// in the configuration must not count.
+// settings returns the server's recovery settings. It sets all targets, so that those that an
+// earlier recovery left in the configuration have no effect.
 func (t Target) settings(restoreCommand string) [][2]string {
 	timeline, action := t.Timeline, t.Action
 	if timeline == "" {
 		timeline = "latest"
 	}
 	if n, err := strconv.ParseUint(timeline, 10, 32); err == nil {
-		timeline = strconv.FormatUint(n, 10) // the server reads one that begins with 0 as octal
+		timeline = strconv.FormatUint(n, 10) // the server parses a number with a leading 0 as octal
 	}
 	if action == "" {
 		action = "promote"
@@ -96,12 +96,12 @@ func (t Target) settings(restoreCommand string) [][2]string {
 		{"recovery_target_lsn", lsn},
 		{"recovery_target_name", t.Name},
 	}
-	// The server takes an empty target behind one that is set for a second one.
+	// If an empty target follows one that is set, the server reports several targets.
 	slices.SortStableFunc(all[4:], func(a, b [2]string) int { return min(len(a[1]), 1) - min(len(b[1]), 1) })
 	return all
 }
 
-// before reports why a base backup is too young for a target, "" if it is not.
+// before returns why a base backup is too young for the target, or "".
 func (t Target) before(s archive.Summary) (string, error) {
 	stop, err := pgrepl.ParseLSN(s.Position.LSN)
 	if err != nil {
@@ -109,15 +109,15 @@ func (t Target) before(s archive.Summary) (string, error) {
 	}
 	switch {
 	case !t.Time.IsZero() && t.Time.Before(s.Position.Time):
-		return fmt.Sprintf("backup %s was complete at %s only", s.ID, s.Position.Time.Format(time.RFC3339)), nil
+		return fmt.Sprintf("backup %s was not complete before %s", s.ID, s.Position.Time.Format(time.RFC3339)), nil
 	case t.LSN != 0 && t.LSN < stop:
-		return fmt.Sprintf("backup %s is consistent from %s on only", s.ID, stop), nil
+		return fmt.Sprintf("backup %s is not consistent before %s", s.ID, stop), nil
 	}
 	return "", nil
 }
 
-// on reports why the target's timeline cannot be reached from a base backup, "" if it
-// can. known are the histories of its cluster.
+// on returns why the target's timeline cannot be reached from a base backup, or "". known are
+// the histories of its cluster.
 func (t Target) on(s archive.Summary, known []history) (string, error) {
 	stop, err := pgrepl.ParseLSN(s.Position.LSN)
 	if err != nil {
@@ -134,7 +134,7 @@ func (t Target) on(s archive.Summary, known []history) (string, error) {
 	return fmt.Sprintf("backup %s, of timeline %d, is not on the way to timeline %d", s.ID, own, wanted), nil
 }
 
-// timeline is the one that the replay of a base backup is to reach.
+// timeline returns the timeline that the replay of a base backup ends on.
 func (t Target) timeline(s archive.Summary, known []history) (uint32, error) {
 	own := uint32(s.Position.Timeline)
 	switch t.Timeline {
@@ -146,7 +146,7 @@ func (t Target) timeline(s archive.Summary, known []history) (uint32, error) {
 			return 0, fmt.Errorf("read manifest of %s: %w", s.ID, err)
 		}
 		wanted := serversLatest(own, known)
-		for _, h := range known { // in order, so that the newest wins
+		for _, h := range known { // in ascending order, so the newest wins
 			if h.timeline > wanted && leaves(h.line, own, stop) >= 0 {
 				wanted = h.timeline
 			}
@@ -157,8 +157,8 @@ func (t Target) timeline(s archive.Summary, known []history) (uint32, error) {
 	return uint32(n), err
 }
 
-// serversLatest is the timeline that a server takes for the latest one: it looks for the
-// histories of one number after the other, and ends where there is none.
+// serversLatest returns the timeline that a server takes for the latest one: it looks for
+// history files in ascending order and stops where one is missing.
 func serversLatest(own uint32, known []history) uint32 {
 	for _, h := range known {
 		if h.timeline == own+1 {
@@ -168,9 +168,10 @@ func serversLatest(own uint32, known []history) uint32 {
 	return own
 }
 
-// ForServer returns the target as a server is to be told it. One that looks for the latest
-// timeline does not get past a number whose history is not archived, as that of a server
-// that was promoted and failed before a receiver met it: it gets the number of the latest.
+// ForServer returns the target to configure on a server. A server that looks for the latest
+// timeline stops at the first number without an archived history, such as that of a server that
+// was promoted and failed before a receiver saw it. So "latest" becomes the number of the
+// timeline.
 func (t Target) ForServer(ctx context.Context, storage archive.Storage, m *archive.Manifest, keys archive.ReadOptions) (Target, error) {
 	if t.Timeline != "" && t.Timeline != "latest" {
 		return t, nil
@@ -186,10 +187,10 @@ func (t Target) ForServer(ctx context.Context, storage archive.Storage, m *archi
 	return t, err
 }
 
-// ChooseBase returns the id of the newest base backup of a repository from which a
-// target can be reached. label restricts the choice where it is not empty; backups of
-// two clusters may have one. The archived log is in log; it is read where the target is
-// a name, as nothing else tells when that was given. keys open the log.
+// ChooseBase returns the ID of the newest base backup in a repository from which a target can
+// be reached. label, if not empty, restricts the choice; backups of several clusters may have
+// the same label. log holds the archived log, which is read if the target is a name, because
+// only the log says when that was created. keys decrypt the log.
 func ChooseBase(ctx context.Context, repo *archive.Repository, log archive.Storage, label string, t Target, keys archive.ReadOptions) (string, error) {
 	entries, err := archive.List(ctx, repo, time.Now())
 	if err != nil {
@@ -229,14 +230,14 @@ func ChooseBase(ctx context.Context, repo *archive.Repository, log archive.Stora
 	}
 	switch {
 	case len(fit) == 0:
-		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir backup list shows what there is", repo, reason)
+		return "", fmt.Errorf("%s holds no complete base backup from which the target can be reached%s; weir backup list shows all backups", repo, reason)
 	case t.Name != "":
 		return t.named(ctx, repo, log, fit, known, keys)
 	}
 	return fit[len(fit)-1].ID, nil
 }
 
-// histories are those of a cluster's timelines, in order.
+// histories returns the histories of a cluster's timelines, in ascending order.
 func histories(ctx context.Context, storage archive.Storage, system string, keys archive.ReadOptions) ([]history, error) {
 	s, err := openStore(ctx, storage, system)
 	if errors.Is(err, errNoLog) {

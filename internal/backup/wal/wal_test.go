@@ -108,7 +108,7 @@ func TestPointInTime(t *testing.T) {
 			t.Errorf("chosen for a position before: %v", err)
 		}
 		err = RestoreDir(t.Context(), r.open(base.ID, keys), DirOptions{Dir: t.TempDir(), UID: -1, GID: -1, RestoreCommand: "x", Target: Target{Time: base.Position.Time.Add(-time.Hour)}})
-		if err == nil || !strings.Contains(err.Error(), "was complete at") {
+		if err == nil || !strings.Contains(err.Error(), "was not complete before") {
 			t.Errorf("restored to a time before: %v", err)
 		}
 	})
