@@ -1,10 +1,10 @@
-// Package backup holds the options and the result of a backup, for every engine. The
-// packages below it, one for each engine, write the archive.
+// Package backup has the options and the result of a backup of any engine. The packages below
+// it, one for each engine, write the archive.
 //
 //	postgres.Run(ctx, options, writer) (*Result, error)
 //
-// Compression, encryption, rate limit and resuming are the archive's own options
-// (archive.Options): a Run gets a writer that has them.
+// Compression, encryption, rate limit and resuming are options of the archive
+// (archive.Options): Run gets a writer that has them.
 package backup
 
 import (
@@ -16,98 +16,95 @@ import (
 	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
-// Options is what is asked for. Its zero value, with a DSN, backs up one whole
-// database.
+// Options say what to back up and how. The zero value, with a DSN, backs up one whole database.
 type Options struct {
-	// DSN says where the server is and who to be there. Required.
+	// DSN is the connection string of the server. Required.
 	DSN string
 
-	// Cluster backs up all databases of the server that take connections, and
-	// what belongs to none of them: roles, tablespaces, accounts. Default:
-	// false, the database of the DSN.
+	// Cluster backs up all databases of the server that allow connections, and the objects
+	// outside of databases: roles, tablespaces, accounts. Default: false, only the database of
+	// the DSN.
 	Cluster bool
 
 	// Databases restricts Cluster to these. Default: all.
 	Databases []string
 
-	// Filter says which tables are meant. Default: all.
+	// Filter selects tables. Default: all.
 	Filter bulk.Filter
 
-	// SchemaOnly leaves out all rows, values of sequences and large objects.
-	// Default: false.
+	// SchemaOnly leaves out all rows, sequence values and large objects. Default: false.
 	SchemaOnly bool
 
 	// NoUnlogged leaves out the rows of unlogged tables. Default: false.
 	NoUnlogged bool
 
-	// NoLargeObjects leaves out large objects. They are left out, too, when
-	// Filter selects schemas or tables, as in pg_dump. Default: false.
+	// NoLargeObjects leaves out large objects. They are also left out if Filter selects schemas
+	// or tables, as in pg_dump. Default: false.
 	NoLargeObjects bool
 
 	// NoGlobals leaves roles and tablespaces out of a Cluster. Default: false.
 	NoGlobals bool
 
-	// NoRolePasswords leaves out the passwords of roles, which only a superuser
-	// can read. Default: false.
+	// NoRolePasswords leaves out the passwords of roles, which only a superuser can read.
+	// Default: false.
 	NoRolePasswords bool
 
-	// Binary asks for rows in the engine's binary format, which is cheaper for
-	// the server and readable by the same major version only. Tables whose values
-	// mean something in this one database only, such as numbers of types, are
-	// text all the same. Default: false, text.
+	// Binary stores rows in the engine's binary format, which is cheaper for the server, but
+	// can be restored only into the same major version. Tables with values that have a meaning
+	// only in this database, such as OIDs of types, are stored as text anyway. Default: false,
+	// text.
 	Binary bool
 
-	// Inserts keeps rows as INSERT statements instead of the text that LOAD DATA
-	// reads, of MySQL and MariaDB, for those who may not use LOAD DATA LOCAL.
+	// Inserts stores rows as INSERT statements instead of the text format of LOAD DATA, for
+	// accounts that may not use LOAD DATA LOCAL at the restore. MySQL and MariaDB only.
 	// Default: false.
 	Inserts bool
 
-	// NoLockTables does not lock tables that know no transactions until they are
-	// copied, when nobody could write to them: their rows may then be of several
-	// moments, and the manifest says so. Of MySQL and MariaDB only. Default: false.
+	// NoLockTables does not lock non-transactional tables against writes until they are copied:
+	// their rows may then be from different moments, and the manifest says so. MySQL and
+	// MariaDB only. Default: false.
 	NoLockTables bool
 
-	// Checksums computes a checksum over the rows of each table, so that a
-	// restored table can be compared with it. Default: false.
+	// Checksums computes a checksum of the rows of each table, so that a restored table can be
+	// compared with it. Default: false.
 	Checksums bool
 
-	// Deferrable waits for a moment at which no concurrent serializable
-	// transaction can make the snapshot show something impossible. Default: false.
+	// Deferrable takes a SERIALIZABLE DEFERRABLE snapshot: it waits until no concurrent
+	// serializable transaction can cause an anomaly in it. PostgreSQL only. Default: false.
 	Deferrable bool
 
 	// Profile says how much of the machine to use. Default: bulk.Recommend.
 	Profile bulk.Profile
 
-	// Jobs is how many tables, or ranges of them, are read side by side in one
-	// database, each over a connection of its own. Default: that of Profile.
+	// Jobs is how many tables, or ranges of them, are read concurrently in one database, each
+	// over a connection of its own. Default: that of Profile.
 	Jobs int
 
-	// Adapt has the number of Jobs follow what the server and the storage give, from
-	// Jobs on. Default: the number does not change.
+	// Adapt lets the number of jobs follow the throughput of server and storage, beginning with
+	// Jobs. Default: the number is fixed.
 	Adapt bulk.Adapt
 
-	// ClusterParallelism is how many databases are backed up side by side; they
-	// share Jobs. Default: that of Profile.
+	// ClusterParallelism is how many databases are backed up concurrently; they share Jobs.
+	// Default: that of Profile.
 	ClusterParallelism int
 
-	// ChunkBytes is about how much of a table's size on disk makes one chunk:
-	// tables of more than one and a half of it are split. Default: half of what
-	// each of the Jobs has to read, but 8 to 128 MiB: see [Options.ChunkFor].
+	// ChunkBytes is about how much of a table's size on disk goes into one chunk, in bytes:
+	// tables larger than one and a half times this are split. Default: half of what each of the
+	// Jobs has to read, but at least 8 and at most 128 MiB; see [Options.ChunkFor].
 	ChunkBytes int64
 
-	// LockWait is how long to wait for a lock on a table before giving up.
-	// Default: a minute. Negative: for ever.
+	// LockWait is how long to wait for a lock on a table. Default: a minute. Negative: without
+	// limit.
 	LockWait time.Duration
 
-	// TempDir is where definitions are kept while they are read. Default:
-	// os.TempDir().
+	// TempDir is the directory for temporary files with definitions. Default: os.TempDir().
 	TempDir string
 
-	// Settings are noted in the manifest, such as the flags of a command line.
-	// No secrets. Default: none.
+	// Settings are written to the manifest: the flags of a command line, for example, without
+	// secrets. Default: none.
 	Settings map[string]string
 
-	// Progress counts what is done. Default: nil, nobody looks.
+	// Progress counts what is done. Default: nil, progress is not counted.
 	Progress *bulk.Progress
 }
 
@@ -116,11 +113,11 @@ const (
 	LeastChunkBytes = 8 << 20
 	MostChunkBytes  = 128 << 20
 	DefaultLockWait = time.Minute
-	// MinChunkBytes keeps a typing error from making millions of files.
+	// MinChunkBytes prevents millions of files after a typing error.
 	MinChunkBytes = 64 << 10
 )
 
-// WithDefaults fills in what is left open.
+// WithDefaults returns the options with defaults filled in.
 func (o Options) WithDefaults() Options {
 	if o.Profile.Jobs == 0 {
 		o.Profile = bulk.Recommend(bulk.ThisMachine())
@@ -138,9 +135,9 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// ChunkFor is about how much of a table makes one chunk where so many bytes on disk
-// are read in all. The workers would wait for the one that has the largest table,
-// were it not split; where there are many tables, none is larger than a share.
+// ChunkFor returns about how much of a table goes into one chunk, in bytes, if total bytes on
+// disk are backed up. Large tables are split so that the other workers do not wait for the one
+// that reads the largest table; if there are many tables, none exceeds its share.
 func (o Options) ChunkFor(total int64) int64 {
 	if o.ChunkBytes != 0 {
 		return o.ChunkBytes
@@ -148,17 +145,17 @@ func (o Options) ChunkFor(total int64) int64 {
 	return min(max(total/int64(2*max(1, o.Jobs)), LeastChunkBytes), MostChunkBytes)
 }
 
-// Partial reports whether something of the database, or of the cluster, is left
-// out, so that the backup does not stand in for a whole one.
+// Partial reports whether a part of the database or the cluster is left out, so that the backup
+// does not replace a whole one.
 func (o Options) Partial() bool {
 	return !o.Filter.Empty() || o.SchemaOnly || o.NoUnlogged || o.NoLargeObjects || len(o.Databases) > 0 || o.NoGlobals && o.Cluster
 }
 
-// Validate names the flag that is wrong.
+// Validate returns an error that names the invalid flag.
 func (o Options) Validate() error {
 	switch {
 	case o.DSN == "":
-		return errors.New("no DSN: which server is to be backed up?")
+		return errors.New("no DSN: it says which server to back up")
 	case o.Jobs < 1:
 		return fmt.Errorf("--jobs %d: at least 1 is needed", o.Jobs)
 	case o.Adapt.Validate() != nil:
@@ -174,23 +171,23 @@ func (o Options) Validate() error {
 	return err
 }
 
-// TableStats is what became of one table.
+// TableStats are the figures of one table.
 type TableStats struct {
 	Database string `json:"database"`         // of the table
 	Schema   string `json:"schema,omitempty"` // of the table
 	Table    string `json:"table"`            // its name
 	Chunks   int    `json:"chunks"`           // number of its chunks
 	Rows     int64  `json:"rows"`             // number of its rows
-	Bytes    int64  `json:"bytes"`            // plain
+	Bytes    int64  `json:"bytes"`            // before compression
 
-	// Busy is the time spent on its chunks, summed over those read side by side.
+	// Busy is the time spent on its chunks, summed over concurrent workers.
 	Busy time.Duration `json:"busy_ns"`
 
-	// Kept are chunks that an earlier, interrupted run left and that still hold.
+	// Kept are chunks from an earlier, interrupted run that are still valid.
 	Kept int `json:"kept,omitempty"`
 }
 
-// Rate is bytes per second of Busy.
+// Rate returns bytes per second of Busy.
 func (t TableStats) Rate() float64 {
 	if t.Busy <= 0 {
 		return 0
@@ -198,9 +195,9 @@ func (t TableStats) Rate() float64 {
 	return float64(t.Bytes) / t.Busy.Seconds()
 }
 
-// Result is what a backup reports.
+// Result is the result of a backup.
 type Result struct {
-	// Manifest is what the archive holds, warnings included.
+	// Manifest is the manifest of the archive, with its warnings.
 	Manifest *archive.Manifest
 
 	// Tables are in the order of the manifest.
@@ -208,13 +205,13 @@ type Result struct {
 
 	Elapsed time.Duration
 
-	// LockHeld is how long everybody's writes were held back at the start, of
-	// MySQL and MariaDB, and Lock by what; zero where nothing is.
+	// LockHeld is how long all writes were blocked at the start, with MySQL and MariaDB, and
+	// Lock by which lock; zero if they were not.
 	LockHeld time.Duration
 	Lock     string
 
-	// Workers are the metrics of those that read rows, of each database, or of all
-	// where they share their workers.
+	// Workers are the metrics of the workers that read rows: for each database, or for all
+	// together if they share their workers.
 	Workers []bulk.CrewStats
 
 	// Pipeline says which stages worked and which waited.

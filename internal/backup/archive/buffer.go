@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// A bufferPool owns all memory through which chunks flow: a fixed number of
-// leases, each of a fixed number of buffers of a fixed size. An open chunk holds
-// one lease, all of it or none, so that chunks that wait for each other's
-// buffers cannot exist. Buffers are made when first needed and never freed.
-// It is safe for concurrent use.
+// A bufferPool owns all buffers that chunks use: a fixed number of leases, each with a fixed
+// number of buffers of a fixed size. An open chunk holds a whole lease or none, so chunks
+// cannot deadlock by waiting for each other's buffers. Buffers are allocated when first needed
+// and never freed. It is safe for concurrent use.
 type bufferPool struct {
 	size     int
 	perLease int
@@ -25,8 +24,8 @@ type bufferPool struct {
 	leaseWaits, fillWaits, storeWaits atomic.Int64
 }
 
-// newBufferPool returns a pool of n leases with per buffers of size bytes each.
-// Waits for a buffer are counted in clocks.
+// newBufferPool returns a pool of n leases with per buffers of size bytes each. Waits for a
+// buffer are counted in clocks.
 func newBufferPool(n, per, size int, clocks *clocks) *bufferPool {
 	p := &bufferPool{size: size, perLease: per, total: n * per, leases: make(chan *lease, n)}
 	for range n {
@@ -69,14 +68,13 @@ func (p *bufferPool) stats() BufferStats {
 	}
 }
 
-// A lease is what one chunk may use: a ring of buffers before compression and one
-// after it.
+// A lease is the memory of one chunk: a ring of buffers before compression and one after it.
 type lease struct {
 	pool          *bufferPool
 	plain, stored *ring
 }
 
-// release returns the lease. Nobody may use its buffers any more.
+// release returns the lease. Its buffers must not be used after that.
 func (l *lease) release() {
 	l.plain.refill()
 	l.stored.refill()
@@ -86,23 +84,22 @@ func (l *lease) release() {
 	l.pool.leases <- l
 }
 
-// A ring is a fixed set of buffers between two stages: the first takes free ones
-// with get, fills and sends them; the second puts them back. One goroutine on
-// each side.
+// A ring is a fixed set of buffers between two stages: the first stage gets a free one, fills
+// it and sends it; the second puts it back. Each side is used by one goroutine.
 type ring struct {
 	pool  *bufferPool
 	all   [][]byte
-	n     int // how many there may be
+	n     int // maximum number of buffers
 	free  chan []byte
 	waits *atomic.Int64
-	time  *atomic.Int64 // that was waited, in nanoseconds
+	time  *atomic.Int64 // total time waited, in nanoseconds
 }
 
 func newRing(p *bufferPool, n int, waits, time *atomic.Int64) *ring {
 	return &ring{pool: p, n: n, free: make(chan []byte, n), waits: waits, time: time}
 }
 
-// get returns an empty buffer, and waits for one while all are on their way.
+// get returns an empty buffer. It waits while all are in use.
 func (r *ring) get(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-r.free:
@@ -128,7 +125,7 @@ func (r *ring) get(ctx context.Context) ([]byte, error) {
 // put returns a buffer.
 func (r *ring) put(b []byte) { r.free <- b[:0] }
 
-// refill makes all buffers free, wherever they were when a chunk was given up.
+// refill makes all buffers free, including those that an aborted chunk was using.
 func (r *ring) refill() {
 	for len(r.free) > 0 {
 		<-r.free
@@ -141,19 +138,19 @@ func (r *ring) refill() {
 // BufferStats describe a buffer pool: how much memory it holds at most, and
 // which side of the pipeline waits for the other.
 type BufferStats struct {
-	// Size is the bytes of one buffer; Total how many the pool may hand out,
-	// so that Size x Total bounds its memory.
+	// Size is the size of a buffer in bytes, Total the maximum number of buffers: Size x Total
+	// is the most memory that the pool uses.
 	Size, Total int
 
-	// Leased are handed out to open chunks now; MostLeased is the most there
-	// ever were.
+	// Leased is the number of buffers that open chunks hold now, MostLeased the highest number
+	// so far.
 	Leased, MostLeased int
 
-	// Allocated is how many were ever made: never more than Total.
+	// Allocated is the number of buffers that were allocated so far, at most Total.
 	Allocated int
 
-	// LeaseWaits counts chunks that waited to be opened. FillWaits counts
-	// the times that a chunk's source waited because compression was slower;
-	// StoreWaits those that compression waited because the storage was slower.
+	// LeaseWaits counts chunks that waited to be opened. FillWaits counts how often the source
+	// of a chunk waited because compression was slower, StoreWaits how often compression waited
+	// because the storage was slower.
 	LeaseWaits, FillWaits, StoreWaits int64
 }

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A State is how a backup in a repository stands.
+// A State is the state of a backup in a repository.
 type State string
 
 // The states.
 const (
 	Complete   State = "complete"
 	Running    State = "running"    // no manifest, and a writer renews its lock
-	Incomplete State = "incomplete" // no manifest, and nobody writes it
+	Incomplete State = "incomplete" // no manifest, and no process writes it
 	Damaged    State = "damaged"    // a manifest that cannot be read
 )
 
@@ -28,27 +28,27 @@ type Entry struct {
 	// Reason says why a backup is not complete.
 	Reason string `json:"reason,omitempty"`
 
-	// Label is that of an unfinished backup whose lock is there. That of a
+	// Label is the label of an unfinished backup, from its lock if there is one. That of a
 	// complete one is in its Summary.
 	Label string `json:"label,omitempty"`
 
 	// Summary is the head of the manifest; zero unless complete.
 	Summary Summary `json:"summary,omitzero"`
 
-	// Bytes is what the backup occupies in the storage: for a complete one by its
-	// manifest, otherwise by looking.
+	// Bytes is how much storage the backup uses: for a complete backup by its manifest,
+	// otherwise by the sizes of its objects.
 	Bytes int64 `json:"bytes"`
 
-	// Time is when the backup started, as its manifest or its lock tells, or, to the second,
-	// an ID that weir has made. Where nothing tells, it is when its youngest object was written.
+	// Time is when the backup started, by its manifest or its lock, or, to the second, by an ID
+	// that weir generated. If none of these tells, it is when the youngest object was written.
 	Time time.Time `json:"time"`
 
-	// Touched is when an unfinished backup was last worked on; zero for a complete one.
+	// Touched is when an unfinished backup was last written to; zero for a complete one.
 	Touched time.Time `json:"touched,omitzero"`
 }
 
-// List returns the backups of a repository, oldest first. It reads the heads of
-// manifests only, and looks closer at what has none.
+// List returns the backups of a repository, oldest first. It reads only the heads of manifests,
+// and lists the objects of backups without one.
 func List(ctx context.Context, repo *Repository, now time.Time) ([]Entry, error) {
 	var entries []Entry
 	for o, err := range repo.storage.List(ctx, "", false) {
@@ -76,8 +76,7 @@ func List(ctx context.Context, repo *Repository, now time.Time) ([]Entry, error)
 	return entries, nil
 }
 
-// describe looks at one directory of a repository, and reports whether it is a
-// backup at all.
+// describe describes a directory of a repository; the bool is false if it is not a backup.
 func describe(ctx context.Context, s Storage, id string, now time.Time) (Entry, bool, error) {
 	e := Entry{ID: id}
 	dir := id + "/"
@@ -107,9 +106,9 @@ func describe(ctx context.Context, s Storage, id string, now time.Time) (Entry, 
 	return e, true, nil
 }
 
-// startOf returns when a backup started that does not tell, one of whose objects was written
-// at a time: that is another one after the repository was copied. The ID has seconds; within
-// one it goes by the object, and so by the latest where the object tells nothing.
+// startOf returns when a backup without that information started; written is when one of its
+// objects was written, which is too late if the repository was copied. An ID has the time to
+// the second; within that second written decides, and after it the end of the second.
 func startOf(id string, written time.Time) time.Time {
 	begin, _, ok := parseID(id)
 	if !ok {
@@ -125,8 +124,8 @@ func startOf(id string, written time.Time) time.Time {
 	return written
 }
 
-// describeUnfinished looks at a backup without a manifest. A directory with
-// neither lock nor journal nor chunks is somebody else's, and left alone.
+// describeUnfinished describes a backup without a manifest. A directory with neither lock nor
+// journal nor chunks is not a backup, and is ignored.
 func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) (Entry, bool, error) {
 	dir := e.ID + "/"
 	ours := false
@@ -149,7 +148,7 @@ func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) 
 		return e, false, err
 	}
 	if n == 0 || !r.alive(now) {
-		// Its writer may have finished since there was no manifest.
+		// Its writer may have finished since the manifest was looked for.
 		switch _, err := s.Stat(ctx, dir+manifestName); {
 		case err == nil:
 			return describe(ctx, s, e.ID, now)
@@ -165,7 +164,7 @@ func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) 
 	case n > 0 && r.alive(now):
 		e.State, e.Reason = Running, "it is being written"
 	case n > 0 && !r.Ended.IsZero():
-		e.Reason = "it was given up; --resume continues it"
+		e.Reason = "it was stopped; --resume continues it"
 	case n > 0:
 		e.Reason = "its writer died; --resume continues it"
 	default:
@@ -174,10 +173,9 @@ func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) 
 	return e, true, nil
 }
 
-// Prune deletes the backups that plan does not keep, the manifest of each first,
-// so that a backup whose deletion was cut short is incomplete and never half a
-// backup that looks whole. Children go before their parents. It returns the ids
-// that are gone, also beside an error.
+// Prune deletes the backups that plan does not keep, each manifest first, so that a backup
+// whose deletion was interrupted is incomplete and does not look whole. Children are deleted
+// before their parents. It returns the ids of the deleted backups, even with an error.
 func Prune(ctx context.Context, repo *Repository, plan []Decision) ([]string, error) {
 	var gone []string
 	for _, d := range slices.Backward(plan) {
@@ -195,7 +193,7 @@ func Prune(ctx context.Context, repo *Repository, plan []Decision) ([]string, er
 	return gone, nil
 }
 
-// Remove deletes one backup, whatever its state, unless a writer is at work on it.
+// Remove deletes one backup in any state, unless a process is writing it.
 func Remove(ctx context.Context, repo *Repository, id string) error {
 	if err := checkID("id", id); err != nil {
 		return fmt.Errorf("remove backup: %w", err)
@@ -216,9 +214,8 @@ func Remove(ctx context.Context, repo *Repository, id string) error {
 	return nil
 }
 
-// RemoveOrphans deletes unfinished backups that have made no progress for grace,
-// and what dead writers left elsewhere. It returns the ids of the backups, also
-// beside an error.
+// RemoveOrphans deletes unfinished backups that have made no progress for grace, and temporary
+// files and uploads of dead writers. It returns the ids of the backups, even with an error.
 func RemoveOrphans(ctx context.Context, repo *Repository, grace time.Duration, now time.Time) ([]string, error) {
 	entries, err := List(ctx, repo, now)
 	if err != nil {
@@ -236,8 +233,8 @@ func RemoveOrphans(ctx context.Context, repo *Repository, grace time.Duration, n
 		}
 		gone = append(gone, e.ID)
 	}
-	// An upload in flight looks like one that died: age is all there is to tell,
-	// and while anything runs even that proves nothing.
+	// An upload in progress looks like one of a dead writer, except for its age; while a backup
+	// runs, age proves nothing either.
 	if running {
 		return gone, nil
 	}

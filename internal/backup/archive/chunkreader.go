@@ -13,10 +13,10 @@ import (
 	"filippo.io/age"
 )
 
-// Chunk opens the plain bytes of a chunk. They are verified on the way: io.EOF
-// comes only after all bytes agreed with the manifest, and any other end is a
-// [*ChunkError], or what ended ctx or the storage. What was read before such an
-// error must be discarded, by a rollback for example.
+// Chunk opens the plain bytes of a chunk. They are verified while they are read: the last Read
+// returns io.EOF only if all bytes match the manifest; otherwise it returns a [*ChunkError], or
+// the error of ctx or the storage. The caller must undo what it did with the bytes before such
+// an error, by a rollback for example.
 func (r *Reader) Chunk(ctx context.Context, path string) (io.ReadCloser, error) {
 	c, ok := r.byPath[path]
 	if !ok {
@@ -25,8 +25,8 @@ func (r *Reader) Chunk(ctx context.Context, path string) (io.ReadCloser, error) 
 	return r.open(ctx, c)
 }
 
-// Stored opens the stored bytes of a chunk, compressed and encrypted as they are,
-// and verifies them as Chunk does.
+// Stored opens the stored bytes of a chunk, still compressed and encrypted, and verifies them
+// as Chunk does.
 func (r *Reader) Stored(ctx context.Context, path string) (io.ReadCloser, error) {
 	c, ok := r.byPath[path]
 	if !ok {
@@ -35,7 +35,7 @@ func (r *Reader) Stored(ctx context.Context, path string) (io.ReadCloser, error)
 	return r.openStored(ctx, c)
 }
 
-// openStored returns a reader that ends with io.EOF only if all bytes are good.
+// openStored returns a reader that returns io.EOF only if all bytes match the manifest.
 func (r *Reader) openStored(ctx context.Context, c *Chunk) (io.ReadCloser, error) {
 	s, err := r.storedOf(ctx, c)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *Reader) storedOf(ctx context.Context, c *Chunk) (*storedReader, error) 
 	return &storedReader{r: r, c: c, in: in, ctx: ctx, hash: sha256.New()}, nil
 }
 
-// object opens the bytes of a chunk, joined again where a stream cut them.
+// object opens the object of a chunk; the segments into which a stream cut it are joined.
 func (r *Reader) object(ctx context.Context, c *Chunk) (io.ReadCloser, error) {
 	if c.Segments <= 1 {
 		return r.storage.Open(ctx, r.dir+c.File, 0)
@@ -107,7 +107,7 @@ type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
-// storedReader counts and hashes stored bytes, and compares them at their end.
+// storedReader counts and hashes stored bytes, and compares both with the manifest at the end.
 type storedReader struct {
 	r    *Reader
 	c    *Chunk
@@ -115,7 +115,7 @@ type storedReader struct {
 	in   io.ReadCloser
 	hash hash.Hash
 	n    int64
-	err  error // how it ended; io.EOF when all is good
+	err  error // the final error; io.EOF if all bytes match
 }
 
 func (s *storedReader) Read(p []byte) (int, error) {
@@ -148,8 +148,8 @@ func (s *storedReader) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
-// excess reads on behind the end that a chunk should have, as far as the longest
-// one goes: it may be another chunk that lies here.
+// excess reads past the expected end of a chunk, up to the length of the longest chunk: another
+// chunk may be in its place.
 func (s *storedReader) excess() error {
 	n, err := io.CopyBuffer(s.hash, io.LimitReader(onlyReader{s.in}, s.r.longest-s.n+1), make([]byte, 64<<10))
 	s.n += n
@@ -159,7 +159,7 @@ func (s *storedReader) excess() error {
 	return s.compare()
 }
 
-// compare returns what is wrong with all bytes read, or nil.
+// compare returns what is wrong with the bytes that were read, or nil.
 func (s *storedReader) compare() *ChunkError {
 	e := &ChunkError{Path: s.c.Path, File: s.c.File}
 	got := hex.EncodeToString(s.hash.Sum(nil))
@@ -183,8 +183,8 @@ func (s *storedReader) compare() *ChunkError {
 
 func count(n int64) string { return strconv.FormatInt(n, 10) + " bytes" }
 
-// drain reads what is left, so that the hash says whether the stored bytes are to
-// blame for an error further up.
+// drain reads the rest, so that the hash shows whether the stored bytes caused an error of a
+// later stage.
 func (s *storedReader) drain() error {
 	_, err := io.CopyBuffer(io.Discard, onlyReader{s}, make([]byte, 64<<10))
 	return err
@@ -210,12 +210,12 @@ type plainReader struct {
 	c       *Chunk
 	stored  *storedReader
 	decoder io.ReadCloser
-	sum     *PlainSum // nil where the manifest keeps none
+	sum     *PlainSum // nil if the manifest has none
 	n       int64
 	err     error
 }
 
-// assemble puts the stages together.
+// assemble builds the stages.
 func (p *plainReader) assemble(r *Reader) error {
 	var in io.Reader = p.stored
 	if r.manifest.Encryption != nil {
@@ -232,9 +232,8 @@ func (p *plainReader) assemble(r *Reader) error {
 	return err
 }
 
-// blame turns an error of any stage into one that names the chunk: if the stored
-// bytes are not the right ones, that is the fault, whatever decryption or
-// decompression made of them.
+// blame returns an error that names the chunk. If the stored bytes do not match, that is the
+// fault, and not what decryption or decompression reported.
 func (p *plainReader) blame(err error) error {
 	var bad *ChunkError
 	if errors.As(err, &bad) {
@@ -272,8 +271,8 @@ func (p *plainReader) Read(b []byte) (int, error) {
 	return n, p.err
 }
 
-// end compares at the end of the plain bytes, and reads the stored ones to theirs:
-// a decoder may stop before, and what follows would go unseen.
+// end compares the plain bytes at their end. It also reads the stored bytes to their end: a
+// decoder may stop earlier, and what follows would not be checked.
 func (p *plainReader) end() error {
 	if err := p.stored.drain(); err != nil {
 		return err
@@ -287,7 +286,7 @@ func (p *plainReader) end() error {
 	return io.EOF
 }
 
-// differs is for plain bytes that are wrong although the stored ones are right.
+// differs returns the error for plain bytes that do not match although the stored ones do.
 func (p *plainReader) differs(expected, got string) error {
 	return &ChunkError{
 		Path: p.c.Path, File: p.c.File, Fault: ErrCorrupt,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Codec is a way to compress. Each makes standard files that the tool of its
-// name reads.
+// A Codec is a compression format. The compressed files are standard: the tool of that name
+// reads them.
 type Codec string
 
 // The codecs.
@@ -21,7 +21,7 @@ const (
 // Codecs returns all codecs.
 func Codecs() []Codec { return []Codec{None, Gzip, Zstd, LZ4} }
 
-// Suffix returns what the codec adds to a file's name: "", ".gz", ".zst", ".lz4".
+// Suffix returns the suffix of file names: "", ".gz", ".zst" or ".lz4".
 func (c Codec) Suffix() string {
 	switch c {
 	case Gzip:
@@ -34,13 +34,13 @@ func (c Codec) Suffix() string {
 	return ""
 }
 
-// Compression is a codec and how hard it works.
+// Compression is a codec and its level.
 type Compression struct {
 	Codec Codec `json:"codec"`
 
-	// Level is on the scale of the codec's own tool: gzip 1-9, zstd 1-22, lz4
-	// 1-12. The Go implementations have fewer steps than the tools; a level
-	// means the step that is nearest to it. 0 is the default of this package.
+	// Level is on the scale of the codec's own tool: gzip 1-9, zstd 1-22, lz4 1-12. The Go
+	// implementations have fewer levels than the tools; the nearest one is used. 0 means the
+	// default of this package.
 	Level int `json:"level,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func ParseCompression(s string) (Compression, error) {
 	if has {
 		n, err := strconv.Atoi(level)
 		if err != nil || n < 1 {
-			return c, fmt.Errorf("compression %q: the level is no number above 0", s)
+			return c, fmt.Errorf("compression %q: the level is not a number above 0", s)
 		}
 		c.Level = n
 	}

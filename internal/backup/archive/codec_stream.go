@@ -21,28 +21,28 @@ type encoder interface {
 	// Close ends the stream. It does not close what is below.
 	Close() error
 
-	// Reset begins another stream, whatever became of the one before.
+	// Reset begins another stream; the previous one may be incomplete.
 	Reset(w io.Writer)
 }
 
-// encoders hands out encoders of one kind. They are costly to make, a zstd
-// encoder has megabytes of tables, and are therefore used again.
+// encoders hands out encoders of one kind. They are reused, because they are costly to create:
+// a zstd encoder has megabytes of tables.
 type encoders struct {
 	compression Compression
-	workers     int // inside one stream, for codecs that can
+	workers     int // goroutines per stream, for codecs that support it
 
 	mu   sync.Mutex
 	idle []encoder
 }
 
-// newEncoders returns encoders for up to parallel streams at once. Streams that
-// run in parallel keep the processors busy by themselves; only when there are
-// fewer of them than processors does gzip use several for one stream.
+// newEncoders returns encoders for up to parallel streams at once. Parallel streams keep the
+// processors busy by themselves; gzip uses several workers per stream only if there are fewer
+// streams than processors.
 func newEncoders(c Compression, parallel int) *encoders {
 	return &encoders{compression: c, workers: max(1, runtime.GOMAXPROCS(0)/parallel)}
 }
 
-// get returns an encoder; Reset begins its stream.
+// get returns an encoder; the caller begins its stream with Reset.
 func (e *encoders) get() (encoder, error) {
 	e.mu.Lock()
 	if n := len(e.idle); n > 0 {
@@ -55,8 +55,8 @@ func (e *encoders) get() (encoder, error) {
 	return newEncoder(e.compression, e.workers)
 }
 
-// put takes an encoder back. It lets go of the stream first, which also ends the
-// goroutines of one that was cut short.
+// put takes an encoder back. It drops the stream first, which also ends the goroutines of an
+// incomplete one.
 func (e *encoders) put(enc encoder) {
 	enc.Reset(io.Discard)
 	e.mu.Lock()
@@ -95,8 +95,8 @@ func newEncoder(c Compression, workers int) (encoder, error) {
 	return nil, c.validate()
 }
 
-// zstdOptions maps a level of the zstd tool, above those of fastzstd, to what the Go
-// encoder has.
+// zstdOptions maps a level of the zstd tool, above those of fastzstd, to the options of the Go
+// encoder.
 //
 // Measured on COPY text (48 MB of orders, events and documents; 30 MB of source
 // code and prose), one core, as size in MB and CPU seconds, beside the zstd tool
@@ -109,8 +109,8 @@ func newEncoder(c Compression, workers int) (encoder, error) {
 //	                                 5.8 0.22 s
 //	10-22                  best
 //
-// At level 3, 4 MiB equal 8 MiB, and 1 MiB costs 1-2 %. One goroutine for each
-// stream: chunks are parallel already.
+// At level 3, a window of 4 MiB compresses as well as 8 MiB, and 1 MiB 1-2 % worse. Each stream
+// has one goroutine: chunks are parallel already.
 func zstdOptions(level int) []zstd.EOption {
 	step, window := zstd.SpeedDefault, 4<<20
 	switch {
@@ -136,10 +136,10 @@ func lz4Level(level int) lz4.CompressionLevel {
 	}[min(level, 9)-3]
 }
 
-// gzipBlock is how much pgzip compresses at a time.
+// gzipBlock is the block size of pgzip in bytes.
 const gzipBlock = 256 << 10
 
-// gzipEncoder keeps pgzip's concurrency, which its Reset forgets.
+// gzipEncoder restores pgzip's concurrency, which its Reset resets.
 type gzipEncoder struct {
 	*pgzip.Writer
 	workers int
@@ -152,8 +152,9 @@ func (g *gzipEncoder) Reset(w io.Writer) {
 	}
 }
 
-// lz4Encoder keeps lz4's options. Blocks of 1 MiB compress as blocks of 4 MiB do
-// (1.58:1 both on the text above; 64 KiB: 1.48:1) in a quarter of the memory.
+// lz4Encoder restores lz4's options, which its Reset resets. Blocks of 1 MiB compress as well
+// as blocks of 4 MiB (both 1.58:1 on the text above; 64 KiB: 1.48:1) with a quarter of the
+// memory.
 type lz4Encoder struct {
 	*lz4.Writer
 	level lz4.CompressionLevel
@@ -177,12 +178,12 @@ func (c *copier) Write(p []byte) (int, error) { return c.w.Write(p) }
 func (c *copier) Close() error                { return nil }
 func (c *copier) Reset(w io.Writer)           { c.w = w }
 
-// maxWindow bounds the memory that a zstd stream may ask for on reading: what
-// `zstd -d` accepts without further ado.
+// maxWindow limits the memory that a zstd stream may request for decompression; it is the limit
+// of `zstd -d` without further options.
 const maxWindow = 128 << 20
 
-// NewDecoder returns a reader of what the codec's tool, or this package, wrote
-// to r. Close releases its memory and does not close r.
+// NewDecoder returns a reader that decompresses r. Close releases its memory and does not close
+// r.
 func NewDecoder(r io.Reader, c Codec) (io.ReadCloser, error) {
 	switch c {
 	case None:

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// maxID bounds an id, which is the name of a directory.
+// maxID is the maximum length of an id, which is the name of a directory.
 const maxID = 128
 
-// idTime is how the usual id begins.
+// idTime is the layout of the time at the beginning of a generated id.
 const idTime = "20060102T150405Z"
 
-// newID returns the usual id: "20261121T163528Z-shop".
+// newID returns a generated id: "20261121T163528Z-shop".
 func newID(now time.Time, label string) string {
 	return now.UTC().Format(idTime) + "-" + label
 }
 
-// parseID reads an id that newID has made; a number may follow the label.
+// parseID parses an id that newID generated; a number may follow the label.
 func parseID(id string) (at time.Time, label string, ok bool) {
 	when, label, made := strings.Cut(id, "-")
 	at, err := time.Parse(idTime, when)
 	return at, label, made && err == nil
 }
 
-// checkID returns why an id or label cannot be part of a file's name.
+// checkID returns an error if an id or label cannot be part of a file name.
 func checkID(what, id string) error {
 	bad := strings.ContainsFunc(id, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
@@ -38,8 +38,8 @@ func checkID(what, id string) error {
 	return nil
 }
 
-// Label makes a label of any name, such as a database's: what an id cannot hold
-// becomes '-'.
+// Label converts a name, such as a database's, into a label: characters that an id cannot
+// contain become '-'.
 func Label(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		if checkID("label", "a"+string(r)) != nil {
@@ -54,9 +54,8 @@ func Label(name string) string {
 	return clean
 }
 
-// Create begins a backup in a repository, or continues one (Options.Resume). It
-// holds the backup's lock until Finish or Abort: a second writer with the same
-// id gets [ErrLocked].
+// Create begins a backup in a repository, or continues one (Options.Resume). It holds the
+// backup's lock until Finish or Abort: a second writer with the same id gets [ErrLocked].
 func Create(ctx context.Context, repo *Repository, opts Options) (*Writer, error) {
 	label := opts.Label
 	opts = opts.withDefaults()
@@ -77,7 +76,8 @@ func Create(ctx context.Context, repo *Repository, opts Options) (*Writer, error
 	first := opts.ID
 	for n := 2; ; n++ {
 		w, err := begin(ctx, repo.storage, opts)
-		// Ids have seconds; anyone who comes second in one second takes another.
+		// Generated ids have a resolution of a second: a second backup in the same second gets
+		// a number.
 		if (errors.Is(err, ErrExist) || errors.Is(err, ErrLocked)) && !given && n < 1000 {
 			opts.ID = fmt.Sprintf("%s-%d", first, n)
 			continue
@@ -104,7 +104,7 @@ func begin(ctx context.Context, s Storage, opts Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The lock of a finished backup is gone: its manifest is what tells.
+	// The lock of a finished backup is gone: only its manifest shows that it exists.
 	switch _, err := s.Stat(ctx, w.dir+manifestName); {
 	case err == nil:
 		w.lock.halt()
@@ -113,7 +113,7 @@ func begin(ctx context.Context, s Storage, opts Options) (*Writer, error) {
 			s.Delete(ctx, runName(w.dir, 1)),
 		)
 	case !errors.Is(err, ErrNotExist):
-		w.lock.halt() // it stays: another run may be behind it by now
+		w.lock.halt() // keep it: another run may hold the next lock by now
 		return nil, err
 	}
 	if err := w.settle(ctx); err != nil {
@@ -122,7 +122,7 @@ func begin(ctx context.Context, s Storage, opts Options) (*Writer, error) {
 	return w, nil
 }
 
-// taken says why the first run of a backup cannot be made.
+// taken returns why the first run of a backup cannot begin.
 func taken(ctx context.Context, s Storage, dir string, now time.Time) error {
 	n, r, err := lastRun(ctx, s, dir)
 	switch {
@@ -134,7 +134,7 @@ func taken(ctx context.Context, s Storage, dir string, now time.Time) error {
 	return &Error{Op: "create", Place: dir, Err: ErrExist, Hint: "an unfinished backup has this id; resume it, or choose another id"}
 }
 
-// settle prepares the key and the journal of a writer that has its lock.
+// settle prepares the key and the journal of a writer that holds its lock.
 func (w *Writer) settle(ctx context.Context) error {
 	if w.opts.Encryption.Passphrase != "" {
 		if err := w.seal.addKey(ctx, w.storage, w.dir, w.opts.Encryption, w.opts.Resume); err != nil {
@@ -142,18 +142,18 @@ func (w *Writer) settle(ctx context.Context) error {
 		}
 	}
 	if w.opts.Encryption.HideNames {
-		return nil // a journal would name what is to be hidden
+		return nil // a journal would reveal the names
 	}
-	// The journal outlives the context of its making: what is complete is to
-	// be written down while a cancelled backup ends.
+	// The journal does not end with ctx: chunks that complete while a cancelled backup ends are
+	// still recorded.
 	var err error
 	w.journal, err = openJournal(context.WithoutCancel(ctx), w.storage, w.dir, w.lock.number)
 	return err
 }
 
-// resume continues a backup that has runs but no manifest. Where a label is given it
-// must be that of the backup: another source's chunks would be swept away, and what
-// comes instead would count as the first one's.
+// resume continues a backup that has runs but no manifest. A label, if given, must be that of
+// the backup: with another source, all chunks of the first one would be removed, and those of
+// the second would appear under the first one's label.
 func resume(ctx context.Context, s Storage, opts Options, label string) (*Writer, error) {
 	w, err := newWriter(s, opts)
 	if err != nil {
@@ -201,9 +201,9 @@ func resume(ctx context.Context, s Storage, opts Options, label string) (*Writer
 	return w, nil
 }
 
-// inherit takes over the chunks that earlier runs completed, and removes what
-// they left half done. A chunk counts only when the journal lists it and the
-// storage has it in the right length; every byte is for Verify.
+// inherit takes over the chunks that earlier runs completed, and removes incomplete ones. A
+// chunk counts only if the journal lists it and the storage has it with the right length;
+// Verify checks its content.
 func (w *Writer) inherit(ctx context.Context) error {
 	done, err := readJournals(ctx, w.storage, w.dir)
 	if err != nil {

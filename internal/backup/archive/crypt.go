@@ -14,14 +14,14 @@ import (
 	"filippo.io/age/agessh"
 )
 
-// ageSuffix is what encryption adds to a file's name.
+// ageSuffix is the suffix of encrypted files.
 const ageSuffix = ".age"
 
-// maxKeyFile bounds what is read of a key file: an age header and 74 bytes.
+// maxKeyFile limits the size of a key file: an age header and 74 bytes.
 const maxKeyFile = 64 << 10
 
-// parseRecipients returns public keys and how the manifest writes them: without
-// the comment of an SSH key, which tends to name a person and a host.
+// parseRecipients parses public keys, and returns them also as the manifest lists them: without
+// the comment of an SSH key, which often names a person and a host.
 func parseRecipients(lines []string) ([]age.Recipient, []string, error) {
 	var keys []age.Recipient
 	var names []string
@@ -45,7 +45,7 @@ func parseRecipients(lines []string) ([]age.Recipient, []string, error) {
 	return keys, names, nil
 }
 
-// parseIdentities returns the private keys in the given files' contents.
+// parseIdentities parses the private keys in the contents of files.
 func parseIdentities(files [][]byte) ([]age.Identity, error) {
 	var keys []age.Identity
 	for i, file := range files {
@@ -66,8 +66,9 @@ func parseIdentities(files [][]byte) ([]age.Identity, error) {
 	return keys, nil
 }
 
-// NewKeyFile makes a key pair that e's passphrase opens: an ordinary age file with an
-// ordinary age identity inside. A passphrase is slow on purpose, too slow for each file.
+// NewKeyFile generates a key pair that e's passphrase protects: an age file with an age
+// identity inside. Decrypting with a passphrase is slow on purpose, too slow to do it for each
+// file.
 func (e EncryptionOptions) NewKeyFile() (*age.X25519Identity, []byte, error) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -92,7 +93,7 @@ func (e EncryptionOptions) NewKeyFile() (*age.X25519Identity, []byte, error) {
 	return identity, file.Bytes(), nil
 }
 
-// OpenKeyFile is the inverse of NewKeyFile. A wrong passphrase is ErrWrongKey.
+// OpenKeyFile is the inverse of NewKeyFile. With a wrong passphrase it returns ErrWrongKey.
 func OpenKeyFile(file []byte, passphrase string) (*age.X25519Identity, error) {
 	slow, err := age.NewScryptIdentity(passphrase)
 	if err != nil {
@@ -113,7 +114,8 @@ func OpenKeyFile(file []byte, passphrase string) (*age.X25519Identity, error) {
 	return identity, nil
 }
 
-// wrongKey makes ErrWrongKey of age's errors that mean it, and leaves the others.
+// wrongKey converts errors of age that mean a wrong key to ErrWrongKey, and returns others
+// unchanged.
 func wrongKey(err error) error {
 	if none := (*age.NoIdentityMatchError)(nil); errors.As(err, &none) || errors.Is(err, age.ErrIncorrectIdentity) {
 		return kindError{ErrWrongKey, errors.New("none of the given keys opens it")}
@@ -121,14 +123,14 @@ func wrongKey(err error) error {
 	return err
 }
 
-// A sealer is what chunks of one backup are encrypted with.
+// A sealer encrypts the chunks of a backup.
 type sealer struct {
 	recipients []age.Recipient
 	public     *Encryption
 }
 
-// newSealer returns what encrypts the chunks of a backup, or nil when nothing is to
-// be encrypted. Where there is a passphrase, addKey must follow.
+// newSealer returns the sealer of a backup, or nil if it is not to be encrypted. With a
+// passphrase, addKey must follow.
 func newSealer(o EncryptionOptions) (*sealer, error) {
 	if !o.Enabled() {
 		return nil, nil
@@ -144,8 +146,8 @@ func newSealer(o EncryptionOptions) (*sealer, error) {
 	return e, nil
 }
 
-// addKey adds the key that a passphrase opens: a new one, which it stores, or
-// that of the runs before.
+// addKey adds the key that the passphrase protects: a new one, which it stores, or that of the
+// earlier runs.
 func (e *sealer) addKey(ctx context.Context, s Storage, dir string, o EncryptionOptions, resume bool) error {
 	if resume {
 		file, err := readAll(ctx, s, dir+keyName, maxKeyFile)
@@ -180,13 +182,13 @@ func (e *Encryption) same(other *Encryption) bool {
 	return e.KeyFile == other.KeyFile && slices.Equal(e.Recipients, other.Recipients)
 }
 
-// A keyring is what a reader opens chunks with.
+// A keyring decrypts the chunks of a backup.
 type keyring struct {
 	identities []age.Identity
 }
 
-// newKeyring collects the keys that opts has for an encrypted backup. It returns
-// nil when there is none.
+// newKeyring collects the keys that opts has for an encrypted backup. It returns nil if there
+// is none.
 func newKeyring(ctx context.Context, s Storage, dir string, e *Encryption, opts ReadOptions) (*keyring, error) {
 	if e == nil {
 		return nil, nil
@@ -217,14 +219,12 @@ func newKeyring(ctx context.Context, s Storage, dir string, e *Encryption, opts 
 	return &keyring{identities: keys}, nil
 }
 
-// keyFile reads the key of a backup that a passphrase opens, and compares it with
-// the manifest.
+// keyFile reads the key file of a backup, and compares it with the manifest.
 func (e *Encryption) keyFile(ctx context.Context, s Storage, dir string) ([]byte, error) {
 	return wanted(ctx, s, dir, e.KeyFile, e.KeySHA256, maxKeyFile)
 }
 
-// wanted reads a small object of a backup whose SHA-256 is known, "" for one that
-// is not.
+// wanted reads a small object of a backup and compares it with its SHA-256, if sum is not "".
 func wanted(ctx context.Context, s Storage, dir, name, sum string, limit int64) ([]byte, error) {
 	data, err := readAll(ctx, s, dir+name, limit)
 	if errors.Is(err, ErrNotExist) {
@@ -239,7 +239,7 @@ func wanted(ctx context.Context, s Storage, dir, name, sum string, limit int64) 
 	return data, nil
 }
 
-// readAll reads a small object and refuses a large one.
+// readAll reads an object of up to limit bytes.
 func readAll(ctx context.Context, s Storage, name string, limit int64) ([]byte, error) {
 	r, err := s.Open(ctx, name, 0)
 	if err != nil {

@@ -16,21 +16,21 @@ import (
 	"strings"
 )
 
-// noDigest stands in the place of the digest while it is computed.
+// noDigest takes the place of the digest while that is computed.
 var noDigest = strings.Repeat("0", sha256.Size*2)
 
-// digestKey precedes the digest. No string of the document can hold it, for a
-// quote inside a string is escaped; the digest is the last field, and the
-// last of several (an attribute may be called so, too) is it.
+// digestKey precedes the digest. No string in the document can contain it, because a quote
+// inside a string is escaped. The digest is the last field, so the last occurrence is it: an
+// attribute may have the same name.
 var digestKey = []byte("\n  \"digest\": \"")
 
-// noChunks stands in the place of the lists while everything else is encoded. No
-// string of the document can hold it, for the same reason as with digestKey, and
-// only fields of the document itself have this indentation.
+// noChunks takes the place of the lists while everything else is encoded. No string in the
+// document can contain it, as with digestKey, and only fields of the document itself have this
+// indentation.
 var noChunks = []byte("\n  \"chunks\": null")
 
-// encode returns the manifest as it is stored, and sets its digest. One of many chunks
-// is better written by sign and writeTo.
+// encode returns the manifest as it is stored, and sets its digest. For a manifest with many
+// chunks, sign and writeTo use less memory.
 func (m *Manifest) encode() ([]byte, error) {
 	if _, err := m.sign(); err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func (m *Manifest) encode() ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// sign sets the digest and returns the SHA-256, in hexadecimal, of the manifest as it is
-// stored. It encodes all of it and keeps nothing.
+// sign sets the digest and returns the SHA-256, in hexadecimal, of the stored form of the
+// manifest. It encodes the manifest without keeping the text.
 func (m *Manifest) sign() (sum string, err error) {
 	m.Digest = noDigest
 	head, tail, err := m.shell()
@@ -55,7 +55,7 @@ func (m *Manifest) sign() (sum string, err error) {
 	if err := m.writeLists(out, head); err != nil {
 		return "", err
 	}
-	_ = out.Flush() // a hash takes everything
+	_ = out.Flush() // a hash never fails
 	whole, err := doc.(hash.Cloner).Clone()
 	if err != nil {
 		return "", fmt.Errorf("write manifest: %w", err)
@@ -66,9 +66,9 @@ func (m *Manifest) sign() (sum string, err error) {
 	return hex.EncodeToString(whole.Sum(nil)), nil
 }
 
-// writeTo writes a manifest that is signed as it is stored. The lists, of which there
-// may be hundreds of thousands of lines, are encoded one by one: as one document all of
-// them would be in memory three times.
+// writeTo writes the stored form of a signed manifest. The lists, which may have hundreds of
+// thousands of items, are encoded item by item: as one document they would be in memory three
+// times.
 func (m *Manifest) writeTo(w io.Writer) error {
 	out := bufio.NewWriterSize(w, encodeBytes)
 	head, tail, err := m.shell()
@@ -78,17 +78,17 @@ func (m *Manifest) writeTo(w io.Writer) error {
 	if err := m.writeLists(out, head); err != nil {
 		return err
 	}
-	_, _ = out.Write(m.signed(tail)) // Flush has the error
+	_, _ = out.Write(m.signed(tail)) // Flush returns the error
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}
 	return nil
 }
 
-// encodeBytes is how much of a manifest is written at once.
+// encodeBytes is the size of the write buffer.
 const encodeBytes = 64 << 10
 
-// signed is the end of the document with the digest in its place, and the newline.
+// signed returns the end of the document with the digest in its place, and a newline.
 func (m *Manifest) signed(tail []byte) []byte {
 	tail = append(bytes.Clone(tail), '\n')
 	at := bytes.LastIndex(tail, digestKey) + len(digestKey)
@@ -96,7 +96,7 @@ func (m *Manifest) signed(tail []byte) []byte {
 	return tail
 }
 
-// shell returns what stands before and after the lists of databases and chunks.
+// shell returns the text before and after the lists of databases and chunks.
 func (m *Manifest) shell() (head, tail []byte, err error) {
 	shell := *m
 	shell.Databases, shell.Chunks = nil, nil
@@ -108,10 +108,9 @@ func (m *Manifest) shell() (head, tail []byte, err error) {
 	return head, tail, nil
 }
 
-// writeLists writes what comes before the lists, and the lists, as
-// [json.MarshalIndent] would.
+// writeLists writes the text before the lists, and the lists, as [json.MarshalIndent] would.
 func (m *Manifest) writeLists(out *bufio.Writer, head []byte) error {
-	_, _ = out.Write(head) // Flush has the error, here and below
+	_, _ = out.Write(head) // Flush returns the error, here and below
 	if len(m.Databases) > 0 {
 		_, _ = out.WriteString("\n  \"databases\": ")
 		err := writeList(out, "  ", len(m.Databases), func(i int) error { return m.Databases[i].writeTo(out) })
@@ -175,8 +174,8 @@ func writeItem(out *bufio.Writer, indent string, item any) error {
 	return err
 }
 
-// ParseManifest reads a manifest and checks it: its version, its digest, and that
-// it makes sense. The errors match [ErrNewer] and [ErrEdited].
+// ParseManifest parses a manifest and checks its version, its digest and its consistency. The
+// errors match [ErrNewer] and [ErrEdited].
 func ParseManifest(data []byte) (*Manifest, error) {
 	var head struct {
 		Format  string `json:"format"`
@@ -186,8 +185,8 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return nil, fmt.Errorf("read manifest: %w: %w", ErrEdited, err)
 	}
-	// A damaged byte may look like another format or version; what is whole says
-	// truly what it is, and a version to come may have another digest.
+	// In a damaged manifest the format or version may be wrong. They are right if the digest
+	// is; but a later version may compute the digest differently.
 	damaged := checkDigest(data)
 	if err := checkVersion(head.Format, head.Version, head.Weir); err != nil {
 		if damaged != nil {
@@ -209,8 +208,8 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	return &m, nil
 }
 
-// share keeps one copy of what many chunks and tables have in common, which saves
-// half of the memory that a manifest of many takes. Nobody changes any of it.
+// share keeps one copy of strings and lists that many chunks and tables have in common, which
+// halves the memory of a manifest with many. They must not be changed.
 func (m *Manifest) share() {
 	known := map[string]string{}
 	one := func(s *string) {
@@ -278,8 +277,8 @@ func checkDigest(data []byte) error {
 	return nil
 }
 
-// check returns what makes no sense in a manifest. A digest does not protect from
-// anyone who computes it anew: names of files must still not lead out of the backup.
+// check returns what is inconsistent in a manifest. The digest does not protect against an
+// attacker, who can compute it: names of files must not lead out of the backup.
 func (m *Manifest) check() error {
 	if err := checkID("id", m.ID); err != nil {
 		return err
@@ -303,7 +302,7 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// check returns what makes no sense in a chunk's description.
+// check returns what is inconsistent in the description of a chunk.
 func (c Chunk) check() error {
 	if err := checkPath(c.Path); err != nil {
 		return err
@@ -331,8 +330,8 @@ func isSum(s string) bool {
 	return err == nil && len(b) == sha256.Size && strings.ToLower(s) == s
 }
 
-// ReadSummary reads the head of a manifest from r and no more of it than it must:
-// it stops before the long lists. It does not see the digest.
+// ReadSummary reads the head of a manifest from r. It stops before the long lists and does not
+// check the digest.
 func ReadSummary(r io.Reader) (Summary, error) {
 	dec := json.NewDecoder(r)
 	fields := map[string]json.RawMessage{}

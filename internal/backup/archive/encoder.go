@@ -5,10 +5,9 @@ import (
 	"io"
 )
 
-// NewEncoder returns a writer that compresses to w as chunks are compressed, with
-// so many workers inside the stream where the codec has them (gzip). Close ends
-// the stream and does not close w. It is the counterpart of NewDecoder, for
-// measurements.
+// NewEncoder returns a writer that compresses to w as chunks are compressed, with the given
+// number of workers per stream if the codec supports it (gzip). Close ends the stream and does
+// not close w. It is the counterpart of NewDecoder, for measurements.
 func NewEncoder(w io.Writer, c Compression, workers int) (io.WriteCloser, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -21,18 +20,17 @@ func NewEncoder(w io.Writer, c Compression, workers int) (io.WriteCloser, error)
 	return e, nil
 }
 
-// A BufferProbe takes buffers as chunks do and gives them back, to measure what
-// that costs. It is safe for concurrent use.
+// A BufferProbe takes and returns buffers as chunks do, to measure the cost. It is safe for
+// concurrent use.
 type BufferProbe struct{ pool *bufferPool }
 
-// NewBufferProbe returns a probe of a pool for so many goroutines at once, with
-// buffers of size bytes.
+// NewBufferProbe returns a probe for the given number of concurrent goroutines, with buffers of
+// size bytes.
 func NewBufferProbe(goroutines, size int) *BufferProbe {
 	return &BufferProbe{newBufferPool(goroutines, 4, size, &clocks{})}
 }
 
-// Cycle takes the memory of a chunk, n buffers of it one after the other, and
-// gives all back.
+// Cycle takes the memory of a chunk, uses n buffers of it one after the other, and returns it.
 func (p *BufferProbe) Cycle(ctx context.Context, n int) error {
 	l, err := p.pool.lease(ctx)
 	if err != nil {

@@ -5,15 +5,15 @@ import (
 	"errors"
 )
 
-// A ChunkError says what is wrong with a chunk. errors.Is tells its fault:
-// [ErrMissing], [ErrTruncated], [ErrCorrupt], [ErrSwapped], [ErrWrongKey].
+// A ChunkError says what is wrong with a chunk. With errors.Is it matches its fault:
+// [ErrMissing], [ErrTruncated], [ErrCorrupt], [ErrSwapped] or [ErrWrongKey].
 type ChunkError struct {
 	Path     string `json:"path"`
-	File     string `json:"file"` // the object, below the backup
+	File     string `json:"file"` // the object, relative to the backup
 	Fault    error  `json:"-"`
 	Expected string `json:"expected,omitempty"`
 	Got      string `json:"got,omitempty"`
-	Err      error  `json:"-"` // the cause below, when there is one
+	Err      error  `json:"-"` // the underlying error, if any
 }
 
 // The faults of a chunk.
@@ -27,20 +27,20 @@ var (
 
 // The faults of a manifest.
 var (
-	// ErrIncomplete says that a backup has no manifest: it was never finished.
+	// ErrIncomplete says that a backup has no manifest: it was not finished.
 	ErrIncomplete = errors.New("backup is incomplete: it has no manifest")
 
-	// ErrEdited says that a manifest does not agree with its own digest.
+	// ErrEdited says that a manifest does not match its own digest.
 	ErrEdited = errors.New("manifest was changed after it was written")
 
-	// ErrNewer says that a manifest is of a later version of weir.
+	// ErrNewer says that a manifest was written by a later version of weir.
 	ErrNewer = errors.New("backup was written by a newer weir")
 
 	// ErrNoKey says that a backup is encrypted and no key was given.
 	ErrNoKey = errors.New("backup is encrypted and no key was given")
 )
 
-// Error names the chunk, the fault and what was expected and got.
+// Error names the chunk, the fault, and what was expected and found.
 func (e *ChunkError) Error() string {
 	s := "chunk " + e.Path + " (" + e.File + "): " + e.Fault.Error()
 	if e.Expected != "" {
@@ -60,7 +60,7 @@ func (e *ChunkError) Unwrap() []error {
 	return []error{e.Fault, e.Err}
 }
 
-// Hint returns what to do about it.
+// Hint says what to do about the fault.
 func (e *ChunkError) Hint() string {
 	switch {
 	case errors.Is(e.Fault, ErrWrongKey):

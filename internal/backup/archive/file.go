@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CreateFile begins a backup in a file, which gets its name, durably, when it is
-// whole. end is to be called once.
+// CreateFile begins a backup as a tar stream in a file. The file gets its name, durably, when
+// the backup is complete. end must be called once.
 func CreateFile(ctx context.Context, path string, opts Options) (_ *Writer, end func(whole bool) error, err error) {
 	f, err := openPart(path + ".part")
 	if err != nil {
 		return nil, nil, fmt.Errorf("create stream: %w", err)
 	}
-	drop := func() error { return errors.Join(os.Remove(f.Name()), f.Close()) } // the name first: the lock goes with the file
+	drop := func() error { return errors.Join(os.Remove(f.Name()), f.Close()) } // the name first: closing releases the lock
 	w, err := CreateStream(ctx, f, opts)
 	if err != nil {
 		return nil, nil, errors.Join(err, drop())
@@ -40,8 +40,8 @@ func CreateFile(ctx context.Context, path string, opts Options) (_ *Writer, end 
 	}, nil
 }
 
-// openPart opens a file for this process alone, and empties it: what a backup that
-// was killed has left is overwritten, what one that is at work writes is not.
+// openPart opens a file for this process alone, and truncates it: what a killed backup left is
+// overwritten, but not what a running backup writes.
 func openPart(name string) (_ *os.File, err error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -55,7 +55,7 @@ func openPart(name string) (_ *os.File, err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("another backup writes %s: %w", name, err)
 	}
-	// Anyone who had the lock may have given the file its final name meanwhile.
+	// Another backup may have held the lock, and given the file its final name meanwhile.
 	ours, err := f.Stat()
 	if err != nil {
 		return nil, err

@@ -14,15 +14,14 @@ import (
 	"strings"
 )
 
-// sealedPath is the chunk with the full manifest of a backup that hides names.
+// sealedPath is the path of the chunk with the full manifest of a backup that hides names.
 const sealedPath = "full/manifest.json"
 
-// Finish writes the manifest, which makes the backup exist, and releases the
-// lock. All chunks must be closed. It fills in what content leaves to it: format,
-// id, label, times, encryption, chunks and all sums; every chunk of kind data
-// that names a table must find it among content's databases. When Finish fails
-// the backup has no manifest, unless the storage took it and could not be asked any more;
-// Abort must follow.
+// Finish writes the manifest, which completes the backup, and releases the lock. All chunks
+// must be closed. It fills in format, id, label, times, encryption, chunks and all sums; every
+// chunk of kind data that names a table must find the table among content's databases. If
+// Finish fails, the backup has no manifest, unless the storage stored it and then became
+// unreachable; Abort must follow.
 func (w *Writer) Finish(ctx context.Context, content Manifest) (*Manifest, error) {
 	m, err := w.finish(ctx, content)
 	if err != nil {
@@ -67,8 +66,8 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 		w.reopen()
 		return nil, err
 	}
-	// From here on the backup exists. What is left over is only untidy, and
-	// RemoveOrphans tidies it, so that it is no reason to call the backup failed.
+	// From here on the backup is complete. Leftovers are no reason to report a failure:
+	// RemoveOrphans removes them.
 	var closing error
 	if w.journal != nil {
 		closing = w.journal.close()
@@ -78,7 +77,7 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 		closing = errors.Join(closing, removeRuns(context.WithoutCancel(ctx), w.storage, w.dir))
 	}
 	if t, ok := w.storage.(*tarWriter); ok {
-		if err := t.Close(); err != nil { // of a stream, this is part of its end
+		if err := t.Close(); err != nil { // it may be part of the end of a stream
 			return nil, err
 		}
 	}
@@ -88,8 +87,8 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 	return full, nil
 }
 
-// put stores a file of the backup that may be long, atomically. In a stream it must be
-// one piece, whose length comes first.
+// put stores a file of the backup, which may be long, atomically. In a stream it has to be one
+// entry, whose length comes first.
 func (w *Writer) put(ctx context.Context, name string, fill func(io.Writer) error) error {
 	if _, ok := w.storage.(*tarWriter); ok {
 		var data bytes.Buffer
@@ -153,7 +152,7 @@ func (w *Writer) compose(content Manifest) (*Manifest, error) {
 	return &m, m.sum()
 }
 
-// tableKey names a table in a manifest.
+// tableKey identifies a table in a manifest.
 type tableKey struct{ database, schema, table string }
 
 // sum fills in all sums.
@@ -190,8 +189,8 @@ func (m *Manifest) sum() error {
 	return nil
 }
 
-// hide stores the full manifest as a chunk, encrypted like all others, and
-// returns what remains public: when, by what, how large; no names, no counts.
+// hide stores the full manifest as a chunk, encrypted like all others, and returns the public
+// part: when, by what, how large; no names, no counts.
 func (w *Writer) hide(ctx context.Context, full *Manifest) (*Manifest, error) {
 	if err := w.writeSealed(ctx, full); err != nil {
 		return nil, err
@@ -234,12 +233,12 @@ func (w *Writer) writeSealed(ctx context.Context, full *Manifest) error {
 	return c.Close()
 }
 
-// writeSums writes the list of all files as sha256sum reads it. manifest is the sum of
+// writeSums writes the list of all files in the format of sha256sum. manifest is the SHA-256 of
 // the manifest.
 func writeSums(w io.Writer, m *Manifest, manifest string) error {
 	out := bufio.NewWriterSize(w, encodeBytes)
 	for i := range m.Chunks {
-		if c := &m.Chunks[i]; c.Segments <= 1 { // pieces of a stream have no hash of their own
+		if c := &m.Chunks[i]; c.Segments <= 1 { // segments of a stream have no hash of their own
 			fmt.Fprintf(out, "%s  %s\n", c.StoredSHA256, c.File)
 		}
 	}
@@ -253,15 +252,15 @@ func writeSums(w io.Writer, m *Manifest, manifest string) error {
 	return nil
 }
 
-// sumsSum is the SHA-256, in hexadecimal, of what writeSums writes.
+// sumsSum returns the SHA-256, in hexadecimal, of what writeSums writes.
 func sumsSum(m *Manifest, manifest string) string {
 	h := sha256.New()
-	_ = writeSums(h, m, manifest) // a hash takes everything
+	_ = writeSums(h, m, manifest) // a hash never fails
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// removeRuns deletes what only an unfinished backup needs: journals first, and the
-// locks in their order, so that the newest guards to the last.
+// removeRuns deletes what only an unfinished backup needs: journals first, then the locks in
+// their order, so that the newest lock remains to the end.
 func removeRuns(ctx context.Context, s Storage, dir string) error {
 	var journals, runs []string
 	for o, err := range s.List(ctx, dir, false) {
@@ -287,8 +286,8 @@ func removeRuns(ctx context.Context, s Storage, dir string) error {
 	return nil
 }
 
-// removeBackup deletes a backup, manifest first: cut short anywhere, it leaves an
-// unfinished backup and never one that looks whole. Locks go last.
+// removeBackup deletes a backup, manifest first: if it is interrupted, it leaves an unfinished
+// backup and not one that looks whole. Locks go last.
 func removeBackup(ctx context.Context, s Storage, dir string) error {
 	if err := s.Delete(ctx, dir+manifestName, dir+sumsName); err != nil {
 		return err
@@ -305,7 +304,7 @@ func removeBackup(ctx context.Context, s Storage, dir string) error {
 	if err := s.Delete(ctx, slices.Sorted(maps.Keys(names))...); err != nil {
 		return err
 	}
-	// Everything of this backup is dead: unfinished uploads go whatever their age.
+	// Nothing of this backup is needed: unfinished uploads are removed whatever their age.
 	if _, err := s.Clean(ctx, dir, farFuture); err != nil {
 		return err
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// chunkEncoder compresses one chunk and knows the sum of what it took.
+// chunkEncoder compresses one chunk and hashes its plain bytes.
 type chunkEncoder struct {
 	c   *ChunkWriter
 	enc encoder
 	out *ringWriter
 
-	// open says that the hash of the plain bytes is stored. Of what nobody but the
-	// holders of a key may know it would let others test guesses; for them, encryption
-	// authenticates the plain bytes.
+	// open says that the hash of the plain bytes is stored. It is not stored for an encrypted
+	// backup, because it would allow others to test guesses about the content; there,
+	// encryption authenticates the plain bytes.
 	open  bool
-	knows summed // nil: plain is the sum
+	knows summed // an encoder that computes the hash; nil: plain is used
 	plain xxhash.Digest
 }
 
@@ -41,7 +41,7 @@ func (e *chunkEncoder) write(b []byte) error {
 	return nil
 }
 
-// end ends the stream, hands on what is left of it and notes the sum.
+// end ends the stream, passes on the rest of the output and records the hash.
 func (e *chunkEncoder) end() error {
 	if err := e.enc.Close(); err != nil {
 		return fmt.Errorf("compress chunk %s: %w", e.c.chunk.Path, err)
@@ -56,12 +56,12 @@ func (e *chunkEncoder) end() error {
 	return nil
 }
 
-// directBytes is how many bytes that come at once are compressed from where they lie.
-// Fewer are gathered before.
+// directBytes is the least size of a write that is compressed directly from the caller's
+// memory. Smaller writes are collected in a buffer first.
 const directBytes = 64 << 10
 
-// inline compresses in the goroutine that writes. Its source waits for the compressor for as
-// long, which is how it is counted.
+// inline compresses in the goroutine that writes. This time counts as the source waiting for
+// the compressor.
 func (c *ChunkWriter) inline(b []byte) error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
@@ -72,13 +72,13 @@ func (c *ChunkWriter) inline(b []byte) error {
 	since(&c.w.clocks.compress, began)
 	if err != nil {
 		c.cancel(err)
-		return context.Cause(c.ctx) // that of the stage behind, if it failed first
+		return context.Cause(c.ctx) // that of the storing stage, if it failed first
 	}
 	return nil
 }
 
-// endInline ends the stream of a chunk that is compressed inline, unless it has failed, and
-// with it the stage behind. c.mu is held.
+// endInline ends the stream of a chunk that is compressed inline, unless the chunk or the
+// storing stage has failed. c.mu is held.
 func (c *ChunkWriter) endInline() {
 	if c.ctx.Err() == nil {
 		began := time.Now()
@@ -87,8 +87,8 @@ func (c *ChunkWriter) endInline() {
 		}
 		since(&c.w.clocks.compress, began)
 	}
-	if !errors.As(context.Cause(c.ctx), new(*stagePanic)) { // after which nothing is known of the encoder
-		c.w.encoders.put(c.enc.enc) // ends its goroutines, which may still hand on
+	if !errors.As(context.Cause(c.ctx), new(*stagePanic)) { // after a panic the state of the encoder is unknown
+		c.w.encoders.put(c.enc.enc) // ends its goroutines, which may still write
 	}
 	close(c.stored)
 }

@@ -14,24 +14,23 @@ import (
 	"github.com/weirdb/weir/batch"
 )
 
-// A journal says, while a backup runs, which of its chunks are complete. It is a
-// text of lines, one for each chunk:
+// A journal records, while a backup runs, which of its chunks are complete. It is a text with a
+// line for each chunk:
 //
 //	{"chunk":{"path":"db/shop/data/public.orders/0001.copy",...},"crc32c":"9ae0daaf"}
 //
-// Every run of a backup writes a journal of its own, numbered like the run, so
-// that nobody ever writes after a torn line. Lines that become complete while
-// others are being flushed share the next flush (package batch): a hundred
-// thousand small tables do not cost a hundred thousand flushes.
+// Every run of a backup writes a journal of its own, with the number of the run, so that no
+// line follows a torn one. Lines that complete during a flush share the next flush (package
+// batch): a hundred thousand small tables do not cost a hundred thousand flushes.
 type journal struct {
 	lines *batch.Batcher[struct{}, []byte, struct{}]
 	sink  appendFile
 }
 
-// journalGroup bounds the lines of one flush.
+// journalGroup limits the lines of one flush.
 const journalGroup = 1024
 
-// openJournal begins the journal of a run in the backup below dir.
+// openJournal creates the journal of a run of the backup in dir.
 func openJournal(ctx context.Context, s Storage, dir string, run int) (*journal, error) {
 	sink, err := openAppend(ctx, s, fmt.Sprintf("%s%s%04d", dir, logPrefix, run))
 	if err != nil {
@@ -42,7 +41,7 @@ func openJournal(ctx context.Context, s Storage, dir string, run int) (*journal,
 	return j, nil
 }
 
-// add returns when the line is durable.
+// add appends a line, and returns when it is durable.
 func (j *journal) add(ctx context.Context, line []byte) error {
 	_, err := j.lines.Submit(ctx, struct{}{}, line)
 	if err != nil {
@@ -59,7 +58,7 @@ func (j *journal) close() error {
 	return errors.Join(j.lines.Close(), j.sink.Close())
 }
 
-// openAppend opens a growing file, or a row of objects where files do not grow.
+// openAppend opens a file to append to, or a series of objects if the storage cannot append.
 func openAppend(ctx context.Context, s Storage, name string) (appendFile, error) {
 	if a, can := s.(appender); can {
 		return a.appendTo(name + ".jsonl")
@@ -67,7 +66,7 @@ func openAppend(ctx context.Context, s Storage, name string) (appendFile, error)
 	return &objectRow{ctx: ctx, storage: s, name: name}, nil
 }
 
-// objectRow is an appendFile that makes an object of each piece.
+// objectRow is an appendFile that stores each piece as an object.
 type objectRow struct {
 	ctx     context.Context
 	storage Storage
@@ -85,10 +84,10 @@ func (r *objectRow) Close() error { return nil }
 // journalLine is one line. Exactly one of its first two fields is set.
 type journalLine struct {
 	Chunk   json.RawMessage `json:"chunk,omitempty"`
-	Discard string          `json:"discard,omitempty"` // a chunk that counts no longer
+	Discard string          `json:"discard,omitempty"` // path of a chunk that is no longer complete
 
-	// Sum is the CRC-32C of the bytes of the field before it: a line that was
-	// torn or changed counts for nothing, and its chunk is written again.
+	// Sum is the CRC-32C of the bytes of the field that is set: a torn or changed line is
+	// ignored, and its chunk is written again.
 	Sum string `json:"crc32c"`
 }
 
@@ -116,12 +115,11 @@ func finishLine(l journalLine) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// maxJournalLine bounds one line: a chunk's description, not its data.
+// maxJournalLine limits the length of a line, which describes a chunk.
 const maxJournalLine = 1 << 20
 
-// readJournal applies a journal to done, by path. It passes over lines that are
-// torn, changed or make no sense and returns how many there were: what is not
-// proven complete is not complete.
+// readJournal applies a journal to done, by path. It skips lines that are torn, changed or
+// invalid, and returns their number: a chunk that is not proven complete is written again.
 func readJournal(r io.Reader, done map[string]Chunk) (bad int, err error) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -138,8 +136,7 @@ func readJournal(r io.Reader, done map[string]Chunk) (bad int, err error) {
 	}
 }
 
-// readLine returns the next line without its end. Of a line longer than limit it
-// returns that much and skips the rest.
+// readLine returns the next line without its end. It cuts a line that is longer than limit.
 func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	for {

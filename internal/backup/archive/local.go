@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// tempPrefix begins the names of files that are not committed. List hides them.
+// tempPrefix is the prefix of files that are not committed. List hides them.
 const tempPrefix = ".weir-tmp-"
 
-// Local is a [Storage] in a directory. Files are readable by their owner only:
-// they hold whole databases. A committed object is durable: its bytes, its name
-// and the directories above it are flushed.
+// Local is a [Storage] in a directory. Its files are readable by their owner only, because they
+// contain whole databases. A committed object is durable: its content, its name and the
+// directories above it are flushed.
 type Local struct {
 	root string
 
 	mu      sync.Mutex
 	durable map[string]bool // directories whose own names are flushed
-	kept    string          // what was there before, at or above the root: empty until the root is made
+	kept    string          // the existing directory at or above the root, from before this storage; "" until the root is created
 }
 
 // NewLocal returns the storage in directory dir, which need not exist yet.
@@ -46,11 +46,11 @@ func NewLocal(dir string) (*Local, error) {
 	return &Local{root: abs, durable: map[string]bool{}}, nil
 }
 
-// String is the directory.
+// String returns the directory.
 func (l *Local) String() string { return l.root }
 
-// file returns the path of an object. Names may come from a manifest, which
-// anybody may have written, so that nothing outside the root can be named.
+// file returns the path of an object. Names may come from a forged manifest, so they must not
+// lead out of the root.
 func (l *Local) file(name string) (string, error) {
 	if !fs.ValidPath(name) || name == "." || strings.ContainsRune(name, 0) {
 		return "", &Error{Op: "open", Place: name, Err: fs.ErrInvalid, Hint: "the name of an object is a plain relative path"}
@@ -79,8 +79,8 @@ func (l *Local) create(name string) (*localWriter, error) {
 	return &localWriter{name: name, target: target, f: f}, nil
 }
 
-// mkdir makes a directory and all above it up to the root, and flushes the name
-// of each that it did not know to be durable.
+// mkdir creates a directory and those above it up to the root, and flushes the name of each one
+// that is not known to be durable.
 func (l *Local) mkdir(dir string) error {
 	l.mu.Lock()
 	known := l.durable[dir]
@@ -97,8 +97,8 @@ func (l *Local) mkdir(dir string) error {
 	for d := dir; ; d = filepath.Dir(d) {
 		parent := filepath.Dir(d)
 		if d != parent {
-			// The place itself may lie where others own the parent; if it
-			// cannot be opened, its name was there before weir.
+			// The parent of the root may belong to another user; if it cannot be opened, the
+			// root existed before weir.
 			if err := syncDir(parent); err != nil && d != l.root {
 				return err
 			}
@@ -113,8 +113,8 @@ func (l *Local) mkdir(dir string) error {
 	}
 }
 
-// noteKept notes, before anything is made, which directory is not this storage's to
-// remove: the root if it is there, else the first above it that is.
+// noteKept records, before anything is created, which directory this storage must not remove:
+// the root if it exists, otherwise the nearest one above it that does.
 func (l *Local) noteKept() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +144,7 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// localWriter is an object that has only its temporary name yet.
+// localWriter writes an object under a temporary name.
 type localWriter struct {
 	name, target string
 	f            *os.File
@@ -169,7 +169,7 @@ func (w *localWriter) Commit() (ObjectInfo, error) {
 	return w.finish(info, err)
 }
 
-// settle makes the bytes durable under the temporary name.
+// settle makes the content durable under the temporary name.
 func (w *localWriter) settle() (fs.FileInfo, error) {
 	w.ended = true
 	err := w.f.Sync()
@@ -243,7 +243,7 @@ func (l *Local) Stat(_ context.Context, name string) (ObjectInfo, error) {
 	return ObjectInfo{Name: name, Size: info.Size(), Modified: info.ModTime()}, nil
 }
 
-// List implements [Storage]. Names come in lexical order, directory by directory.
+// List implements [Storage]. Names are in lexical order, directory by directory.
 func (l *Local) List(ctx context.Context, dir string, deep bool) iter.Seq2[ObjectInfo, error] {
 	return func(yield func(ObjectInfo, error) bool) {
 		top := l.root
@@ -258,8 +258,8 @@ func (l *Local) List(ctx context.Context, dir string, deep bool) iter.Seq2[Objec
 	}
 }
 
-// walk yields what is in the directory top, called name in the storage, and
-// reports whether to go on.
+// walk yields the content of the directory top, called name in the storage, and reports whether
+// to continue.
 func (l *Local) walk(ctx context.Context, top, name string, deep bool, yield func(ObjectInfo, error) bool) bool {
 	entries, err := os.ReadDir(top)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -286,7 +286,7 @@ func (l *Local) walk(ctx context.Context, top, name string, deep bool, yield fun
 		default:
 			info, err := e.Info()
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // gone since ReadDir
+				continue // deleted since ReadDir
 			}
 			if err != nil {
 				return yield(ObjectInfo{}, localError("look at", filepath.Join(top, e.Name()), err)) && false
@@ -312,8 +312,8 @@ func (l *Local) Put(_ context.Context, name string, data []byte) error {
 	return err
 }
 
-// PutNew implements [Storage] by a hard link, which refuses an existing name and
-// shows the whole content at once.
+// PutNew implements [Storage] with a hard link, which fails if the name exists and makes the
+// whole content appear at once.
 func (l *Local) PutNew(_ context.Context, name string, data []byte) error {
 	w, err := l.create(name)
 	if err != nil {
@@ -330,9 +330,9 @@ func (l *Local) PutNew(_ context.Context, name string, data []byte) error {
 	return err
 }
 
-// linkNew gives a file another name if that is free, and removes the first. Where
-// the file system has no hard links, it claims the name with an empty file and
-// renames over it: others may see it empty for a moment.
+// linkNew renames a file unless the new name exists. If the file system has no hard links, it
+// claims the name with an empty file and renames over it: for a moment, other processes may see
+// an empty file.
 func linkNew(from, to string) error {
 	err := os.Link(from, to)
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
@@ -352,7 +352,7 @@ func claimNew(from, to string) error {
 	return errors.Join(claim.Close(), os.Rename(from, to))
 }
 
-// Delete implements [Storage], and removes directories that become empty.
+// Delete implements [Storage]. It also removes directories that become empty.
 func (l *Local) Delete(ctx context.Context, names ...string) error {
 	dirs := map[string]bool{}
 	for _, name := range names {
@@ -380,9 +380,8 @@ func (l *Local) Delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// removeEmpty removes dir and the directories above it as long as they are empty,
-// and returns the first that is not. What was there before this storage stays: a backup
-// that failed leaves no empty place behind.
+// removeEmpty removes dir and the directories above it as long as they are empty, and returns
+// the first one that is not. It keeps directories that existed before this storage.
 func (l *Local) removeEmpty(dir string) (string, error) {
 	l.mu.Lock()
 	kept := l.kept
@@ -447,8 +446,8 @@ func (l *Local) Clean(ctx context.Context, dir string, before time.Time) (int, e
 	return removed, nil
 }
 
-// An appender is a storage that can add to an object. A journal is one growing
-// file there, and a row of small objects elsewhere.
+// An appender is a storage that can append to an object. It stores a journal as one growing
+// file; others store it as a series of small objects.
 type appender interface {
 	appendTo(name string) (appendFile, error)
 }
@@ -491,9 +490,9 @@ func (a localAppend) Append(data []byte) error {
 
 func (a localAppend) Close() error { return a.f.Close() }
 
-// localError names what an operator can act on.
+// localError returns an [*Error] with a hint for the operator.
 func localError(op, place string, err error) error {
-	// The system's errors repeat operation and path: keep the bare cause.
+	// Errors of the os package repeat operation and path: keep only the cause.
 	if cause := (*fs.PathError)(nil); errors.As(err, &cause) && errors.Is(err, cause.Err) && unjoined(err) {
 		err = cause.Err
 	}
@@ -511,14 +510,15 @@ func localError(op, place string, err error) error {
 	return e
 }
 
-// unjoined reports whether err is one chain, so that its last link says it all.
+// unjoined reports whether err is a single chain of wrapped errors, so that its innermost error
+// has the cause.
 func unjoined(err error) bool {
 	_, joined := err.(interface{ Unwrap() []error })
 	return !joined
 }
 
-// kindError is an error in the system's words that also matches one of this
-// package's sentinels.
+// kindError is an error with the system's text that also matches one of this package's
+// sentinels.
 type kindError struct{ kind, err error }
 
 func (k kindError) Error() string   { return k.err.Error() }

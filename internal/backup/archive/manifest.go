@@ -2,46 +2,42 @@ package archive
 
 import "time"
 
-// Format and FormatVersion identify manifests of this package. A reader refuses
-// a version above its own, for it cannot know what that version means; it reads
-// all versions below.
+// Format and FormatVersion identify manifests of this package. A reader reads all versions up
+// to its own and refuses later ones, whose meaning it cannot know.
 const (
 	Format        = "weir-archive"
 	FormatVersion = 1
 )
 
-// A Manifest says what a backup holds and proves that it is whole. It names no
-// host, user or password: what it keeps of the source are versions and
-// positions. The order of its fields is the order in the file: the summary,
-// which a catalogue reads, comes first and the long lists come last.
+// A Manifest describes the content of a backup and proves that it is complete. It names no
+// host, user or password: of the source it has only versions and positions. Its fields are in
+// the order of the file: the summary, which a catalogue reads, comes first, and the long lists
+// come last.
 type Manifest struct {
 	Summary
 
-	// Options is what the backup was asked for, as the caller sees fit: flags
-	// and their values, without secrets.
+	// Options is what was requested for the backup, in the caller's terms: flags and their
+	// values, without secrets.
 	Options map[string]string `json:"options,omitempty"`
 
-	// Warnings are things that went otherwise than asked for and did not make
-	// the backup incomplete.
+	// Warnings say what deviates from what was requested without making the backup incomplete.
 	Warnings []string `json:"warnings,omitempty"`
 
-	// Attributes are further facts that the engine's own code needs for a restore.
+	// Attributes are further facts that the engine's code needs for a restore.
 	Attributes map[string]string `json:"attributes,omitempty"`
 
 	Databases []Database `json:"databases,omitempty"`
 
-	// Chunks lists every chunk, ordered by path. The path is part of what the
-	// manifest's digest covers, which binds the bytes to their place: two
-	// chunks that were swapped are found.
+	// Chunks lists every chunk, ordered by path. The digest covers the path together with the
+	// hash of the content, so two swapped chunks are noticed.
 	Chunks []Chunk `json:"chunks"`
 
-	// Digest is the SHA-256, in hexadecimal, of the manifest's bytes with
-	// sixty-four zeros in this place. It finds accidents and careless edits;
-	// anyone who edits on purpose can compute it anew.
+	// Digest is the SHA-256, in hexadecimal, of the manifest's bytes with sixty-four zeros in
+	// this place. It detects accidents and careless edits; an attacker can compute it.
 	Digest string `json:"digest"`
 }
 
-// A Summary is the head of a manifest: what a list shows and retention needs.
+// A Summary is the head of a manifest: what lists show and retention needs.
 type Summary struct {
 	Format  string `json:"format"`  // always weir-archive
 	Version int    `json:"version"` // the version of the format
@@ -59,25 +55,25 @@ type Summary struct {
 	// Scope says what the backup covers, such as "database", "cluster" or "base".
 	Scope string `json:"scope,omitempty"`
 
-	// Partial says that it was asked to leave something of its scope out: schemas,
-	// tables, rows. It does not stand in for a whole one.
+	// Partial says that part of the scope was left out on request: schemas, tables or rows. A
+	// partial backup does not replace a whole one.
 	Partial bool `json:"partial,omitempty"`
 
 	Started  time.Time `json:"started"`  // when the backup began, by weir's clock
 	Finished time.Time `json:"finished"` // when the backup was complete, by weir's clock
 
-	// Position is the state of the source that the backup shows.
+	// Position is the state of the source that the backup contains.
 	Position Position `json:"position"`
 
-	// Parents are the ids of backups without which this one is of no use. Prune
-	// never deletes a parent of a backup that it keeps.
+	// Parents are the ids of backups without which this one is useless. Prune never deletes a
+	// parent of a backup that it keeps.
 	Parents []string `json:"parents,omitempty"`
 
-	// Encryption is nil for a backup that anybody can read.
+	// Encryption is nil for a backup that is not encrypted.
 	Encryption *Encryption `json:"encryption,omitempty"`
 
-	// Sealed is set when the backup hides names: this manifest lists files by
-	// opaque names only, and the chunk named here holds the full one.
+	// Sealed is set if the backup hides names: this manifest lists only opaque file names, and
+	// the chunk named here holds the full one.
 	Sealed string `json:"sealed,omitempty"`
 
 	Totals Totals `json:"totals"` // sums over all chunks
@@ -95,20 +91,20 @@ const (
 
 // Server describes the server that was backed up.
 type Server struct {
-	// Version is what the server calls itself, such as "15.20 (Debian 15.20-0+deb12u1)".
+	// Version is the server's version string, such as "15.20 (Debian 15.20-0+deb12u1)".
 	Version string `json:"version"`
 
-	// Number is its comparable form: PostgreSQL's server_version_num (150020),
+	// Number is the version in comparable form: PostgreSQL's server_version_num (150020),
 	// MySQL's version id (101119).
 	Number int `json:"number,omitempty"`
 
-	// SystemID tells one PostgreSQL cluster from its namesakes, or is MySQL's
-	// server_uuid. Empty where there is none.
+	// SystemID is PostgreSQL's system identifier or MySQL's server_uuid; empty if the server
+	// has none.
 	SystemID string `json:"system_id,omitempty"`
 }
 
-// A Position is a moment in the source's history, in that source's own words.
-// Fields that the engine does not have are empty.
+// A Position is a moment in the source's history, in the terms of its engine. Fields that the
+// engine does not have are empty.
 type Position struct {
 	Time     time.Time `json:"time,omitzero"`      // by the server's clock
 	Snapshot string    `json:"snapshot,omitempty"` // pg_current_snapshot() or the like
@@ -119,7 +115,7 @@ type Position struct {
 	GTID     string    `json:"gtid,omitempty"`     // of MySQL and MariaDB: the transactions that the backup contains
 }
 
-// Encryption says to whom a backup is encrypted.
+// Encryption says for which keys a backup is encrypted.
 type Encryption struct {
 	// Scheme is "age" (https://age-encryption.org/v1).
 	Scheme string `json:"scheme"`
@@ -127,13 +123,13 @@ type Encryption struct {
 	// Recipients are public keys: age1... or ssh-... without its comment.
 	Recipients []string `json:"recipients,omitempty"`
 
-	// KeyFile is set when a passphrase opens the backup: this file holds an age
-	// identity, encrypted with the passphrase, to which all chunks are
-	// encrypted. A passphrase is slow on purpose (about a second); this way it is
-	// spent once and not per chunk.
+	// KeyFile is set if a passphrase decrypts the backup: this file holds an age identity,
+	// encrypted with the passphrase, to which all chunks are encrypted. Decrypting with a
+	// passphrase is slow on purpose (about a second); this way it is done once and not per
+	// chunk.
 	KeyFile string `json:"key_file,omitempty"`
 
-	// KeySHA256 is that of KeyFile, absent in backups of older versions.
+	// KeySHA256 is the SHA-256 of KeyFile; absent in backups of older versions.
 	KeySHA256 string `json:"key_sha256,omitempty"`
 }
 
@@ -150,7 +146,7 @@ type Totals struct {
 type Database struct {
 	Name string `json:"name"`
 
-	// Attributes are what its re-creation needs: owner, encoding, collation, ...
+	// Attributes are what is needed to create it again: owner, encoding, collation, ...
 	Attributes map[string]string `json:"attributes,omitempty"`
 
 	Tables []Table `json:"tables,omitempty"`
@@ -158,26 +154,25 @@ type Database struct {
 
 // A Table is a table with its data.
 type Table struct {
-	Schema string `json:"schema,omitempty"` // empty where the engine has none
+	Schema string `json:"schema,omitempty"` // empty if the engine has none
 	Name   string `json:"name"`
 
-	// Columns are the columns that its data chunks hold, in their order.
+	// Columns are the columns in its data chunks, in their order.
 	Columns []string `json:"columns,omitempty"`
 
-	// Rows, PlainBytes and Parts are the sums of its data chunks. Finish fills
-	// them in.
+	// Rows, PlainBytes and Parts are the sums over its data chunks. Finish fills them in.
 	Rows       int64 `json:"rows"`
 	PlainBytes int64 `json:"plain_bytes"`
 	Parts      int   `json:"parts"`
 
-	// Checksum is the engine's own checksum over the rows, in the words of
-	// anyone who computed it ("md5:..."). Empty when none was asked for.
+	// Checksum is the engine's own checksum of the rows, with the name of its algorithm
+	// ("md5:..."). Empty if none was requested.
 	Checksum string `json:"checksum,omitempty"`
 
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// A Kind is what a chunk is for. An engine may add kinds of its own.
+// A Kind is the purpose of a chunk. An engine may add kinds of its own.
 type Kind string
 
 // The kinds that all engines share.
@@ -191,11 +186,11 @@ const (
 	KindOther   Kind = "other"
 )
 
-// ChunkInfo is what a caller says of a chunk before writing it.
+// ChunkInfo is what the caller specifies about a chunk before writing it.
 type ChunkInfo struct {
-	// Path is the chunk's name and identity, without the suffixes of compression
-	// and encryption: "db/shop/data/public.orders/0001.copy". Slashes divide
-	// it; no part is empty, "." or "..". See [DataPath] and [SchemaPath].
+	// Path is the name of the chunk, without the suffixes of compression and encryption:
+	// "db/shop/data/public.orders/0001.copy". Slashes separate its parts; no part is empty, "."
+	// or "..". See [DataPath] and [SchemaPath].
 	Path string `json:"path"`
 
 	Kind     Kind   `json:"kind"`               // globals, schema, data, blobs, state, log or other
@@ -206,25 +201,23 @@ type ChunkInfo struct {
 	// Part numbers the chunks of one table from 1.
 	Part int `json:"part,omitempty"`
 
-	// Order is the place in which a restore runs it among those of its kind.
+	// Order is the position of the chunk among those of its kind in a restore.
 	Order int `json:"order,omitempty"`
 
-	// Content is the language of the plain bytes: "copy-text", "copy-binary",
-	// "sql", "tsv".
+	// Content is the format of the plain bytes: "copy-text", "copy-binary", "sql", "tsv".
 	Content string `json:"content,omitempty"`
 
-	// Attributes are further facts, such as the range of keys or the snapshot
-	// that the chunk shows. The journal keeps them, too, for a resumed backup
-	// to judge.
+	// Attributes are further facts, such as the range of keys or the snapshot of the chunk. The
+	// journal also has them, for a resumed backup to check.
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// A Chunk is a chunk that is complete.
+// A Chunk describes a complete chunk.
 type Chunk struct {
 	ChunkInfo
 
-	// File is the name of the object, below the backup: the path with the
-	// suffixes of compression and encryption.
+	// File is the name of the object, relative to the backup: the path with the suffixes of
+	// compression and encryption.
 	File string `json:"file"`
 
 	Codec Codec `json:"codec"` // how it is compressed: none, gzip, zstd or lz4
@@ -236,7 +229,7 @@ type Chunk struct {
 	Rows         int64  `json:"rows,omitempty"`         // number of rows in the chunk
 	PlainBytes   int64  `json:"plain_bytes"`            // before compression and encryption
 	PlainXXH64   string `json:"plain_xxh64,omitempty"`  // hash of the plain bytes, in hex
-	PlainSHA256  string `json:"plain_sha256,omitempty"` // in its place, by earlier versions
+	PlainSHA256  string `json:"plain_sha256,omitempty"` // in its place, in archives of earlier versions
 	StoredBytes  int64  `json:"stored_bytes"`           // as stored
 	StoredSHA256 string `json:"stored_sha256"`          // hash of the stored bytes, in hex
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Options says how a backup is written. What a restore needs to know is in the
-// manifest; nothing here needs to be repeated for reading but keys.
+// Options say how a backup is written. The manifest records what a restore needs; only keys
+// have to be given again.
 type Options struct {
 	// ID names the backup. Default: the time and the label, made unique.
 	ID string
 
-	// Label groups backups of one source, such as a database's name or "cluster".
-	// Default: "backup".
+	// Label groups backups of one source; a database's name or "cluster", for example. Default:
+	// "backup".
 	Label string
 
 	// Resume continues the unfinished backup ID: chunks that its journal lists
@@ -22,21 +22,20 @@ type Options struct {
 	// Compression is how chunks are compressed. Default: zstd, level 1.
 	Compression Compression
 
-	// Encryption is to whom chunks are encrypted. Default: to nobody.
+	// Encryption says for which keys chunks are encrypted. Default: not encrypted.
 	Encryption EncryptionOptions
 
-	// Parallel is how many chunks may be open at once: [Writer.Chunk] waits
-	// for one of them to close. Default: 2.
+	// Parallel is how many chunks may be open at once: [Writer.Chunk] waits for one of them to
+	// close. Default: 2.
 	Parallel int
 
-	// Inline compresses in the goroutine that writes a chunk, and not in one of its own.
-	// It is for as many chunks side by side as there are processors, whose handing over
-	// from one to another it saves; fewer would leave some of them idle. Default: false.
+	// Inline compresses in the goroutine that writes a chunk instead of a separate one, which
+	// saves passing buffers between goroutines. It is meant for at least as many parallel
+	// chunks as processors; with fewer, processors would be idle. Default: false.
 	Inline bool
 
-	// BufferBytes and Buffers are the size and the number of the buffers that
-	// each open chunk owns; the pool holds Parallel x Buffers of them and no
-	// more. Default: 256 KiB and 8.
+	// BufferBytes and Buffers are the size and the number of the buffers of each open chunk;
+	// the pool holds at most Parallel x Buffers of them. Default: 256 KiB and 8.
 	BufferBytes int
 	Buffers     int
 
@@ -51,26 +50,26 @@ type Options struct {
 	Now func() time.Time
 }
 
-// EncryptionOptions says to whom a backup is encrypted. The zero value leaves it
-// plain. Recipients and a passphrase may be given together: either opens it.
+// EncryptionOptions say for which keys a backup is encrypted. The zero value does not encrypt.
+// Recipients and a passphrase may be given together: each decrypts it.
 type EncryptionOptions struct {
-	// Recipients are public keys in age's (age1...) or OpenSSH's (ssh-ed25519,
-	// ssh-rsa) form.
+	// Recipients are public keys in the form of age (age1...) or OpenSSH (ssh-ed25519,
+	// ssh-rsa).
 	Recipients []string
 
-	// Passphrase opens the backup, too, when it is not empty.
+	// Passphrase, if not empty, also decrypts the backup.
 	Passphrase string
 
-	// HideNames encrypts the manifest, too, and gives files opaque names: what
-	// remains visible is in docs/archive-format.md.
+	// HideNames also encrypts the manifest, and gives files opaque names.
+	// docs/archive-format.md says what remains visible.
 	HideNames bool
 
-	// PassphraseWork is the logarithm of the passphrase's cost. Default: 18, about a
-	// second; tests, which the race detector slows down thirty times, lower it.
+	// PassphraseWork is the logarithm of the passphrase's cost. Default: 18, about a second.
+	// Tests lower it: the race detector makes it thirty times slower.
 	PassphraseWork int
 }
 
-// Enabled reports whether chunks are encrypted at all.
+// Enabled reports whether chunks are encrypted.
 func (e EncryptionOptions) Enabled() bool { return len(e.Recipients) > 0 || e.Passphrase != "" }
 
 func (o Options) withDefaults() Options {

@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxPart bounds the bytes of one part of a path: file systems allow 255, and
-// the suffixes of codec, encryption, segments and temporary files need room.
+// maxPart limits one part of a path, in bytes: file systems allow 255, and the suffixes of
+// codec, encryption, segments and temporary files need room.
 const maxPart = 180
 
 // DataPath returns the path of a chunk with rows of a table:
-// "db/shop/data/public.orders/0001.copy". Schema may be empty. Names are escaped
-// so that any identifier makes a part that a person still recognises.
+// "db/shop/data/public.orders/0001.copy". Schema may be empty. Names are escaped so that any
+// identifier becomes a valid part of a path that people still recognize.
 func DataPath(database, schema, table string, part int, content string) string {
 	dir := escape(table)
 	if schema != "" {
@@ -30,8 +30,8 @@ func SchemaPath(database, section string) string {
 	return fmt.Sprintf("db/%s/schema/%s.sql", shorten(escape(database)), shorten(escape(section)))
 }
 
-// escape keeps letters, digits, '_' and '-', and writes every other byte as %XX.
-// The dot is escaped, too: it divides schema and table, and no part may be "..".
+// escape keeps letters, digits, '_' and '-', and writes every other byte as %XX. The dot is
+// escaped because it separates schema and table, and because no part may be "..".
 func escape(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -53,8 +53,7 @@ func escape(name string) string {
 	return b.String()
 }
 
-// shorten cuts a long part and tells it from others with the same beginning by
-// a hash of the whole.
+// shorten cuts a long part and appends a hash of the whole, so that it stays unique.
 func shorten(part string) string {
 	if len(part) <= maxPart {
 		return part
@@ -67,10 +66,10 @@ func shorten(part string) string {
 	return part[:cut] + "~" + hex.EncodeToString(sum[:8])
 }
 
-// checkPath returns why p cannot be the path of a chunk.
+// checkPath returns an error if p cannot be the path of a chunk.
 func checkPath(p string) error {
 	if !utf8.ValidString(p) {
-		return fmt.Errorf("chunk path %q: no valid UTF-8", p)
+		return fmt.Errorf("chunk path %q: not valid UTF-8", p)
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		switch {
@@ -83,7 +82,7 @@ func checkPath(p string) error {
 		}
 	}
 	if !strings.Contains(p, "/") && reserved(p) {
-		return fmt.Errorf("chunk path %q: weir keeps that name for itself", p)
+		return fmt.Errorf("chunk path %q: the name is reserved", p)
 	}
 	return nil
 }

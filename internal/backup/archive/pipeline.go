@@ -16,25 +16,25 @@ import (
 	"filippo.io/age"
 )
 
-// A ChunkWriter takes the plain bytes of one chunk. One goroutine uses it, except
-// for Abort, which any may call. Exactly one of Close and Abort ends it; Abort
-// after Close does nothing, so that it can be deferred.
+// A ChunkWriter writes the plain bytes of one chunk. It is used by one goroutine, except for
+// Abort, which any goroutine may call. Exactly one of Close and Abort ends it; Abort after
+// Close does nothing, so that it can be deferred.
 //
-// Behind it are two goroutines, which end with it:
+// Two goroutines process the bytes, and end with the chunk:
 //
 //	Write  ->  plain  ->  compress  ->  stored  ->  encrypt, hash, store
 //	       <- buffers <-            <- buffers  <-
 //
-// With [Options.Inline] Write compresses, and only the last stage has a goroutine.
+// With [Options.Inline], Write compresses, and only the last stage has a goroutine.
 type ChunkWriter struct {
 	w     *Writer
 	chunk Chunk
 	lease *lease
 	enc   *chunkEncoder
 
-	ctx    context.Context // ends with the first error, which is its cause
+	ctx    context.Context // is cancelled by the first error, which is its cause
 	cancel context.CancelCauseFunc
-	unbind func() // from the context of the caller, and ends if that has ended
+	unbind func() // unbinds ctx from the caller's context, and cancels it if that has ended
 	plain  chan []byte
 	stored chan []byte
 	stages sync.WaitGroup
@@ -43,15 +43,16 @@ type ChunkWriter struct {
 	rows, plainBytes, storedBytes atomic.Int64
 	began                         time.Time
 
-	mu    sync.Mutex // guards against Abort beside Write
+	mu    sync.Mutex // guards against a concurrent Abort and Write
 	cur   []byte
 	ended bool
 }
 
-// errAborted is the cause of a chunk that its caller gave up.
+// errAborted is the cause of a chunk that its caller aborted.
 var errAborted = errors.New("chunk was aborted")
 
-// bind has the chunk end with the caller's context, until unbind, and with the lock.
+// bind cancels the chunk when the caller's context ends, until unbind is called, or when the
+// lock is lost.
 func (c *ChunkWriter) bind(ctx context.Context) {
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	heed := func() {
@@ -76,7 +77,7 @@ func (c *ChunkWriter) bind(ctx context.Context) {
 	}
 }
 
-// start runs the stages of a chunk whose lease and object are there.
+// start starts the stages of a chunk that has its lease and its object.
 func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 	c.plain = make(chan []byte, cap(c.lease.plain.free))
 	c.stored = make(chan []byte, cap(c.lease.stored.free))
@@ -91,11 +92,11 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 			if err := guarded(c.chunk.Path, c.compress); err != nil {
 				c.cancel(err)
 				if errors.As(err, new(*stagePanic)) {
-					return // nothing is known of the encoder
+					return // after a panic the state of the encoder is unknown
 				}
 			}
-			// An encoder with goroutines of its own must have ended them before
-			// the buffers go to another chunk.
+			// An encoder with goroutines of its own must have ended them before the buffers go
+			// to another chunk.
 			c.w.encoders.put(enc)
 		}()
 	}
@@ -146,7 +147,7 @@ func (c *ChunkWriter) store(sink *chunkSink) error {
 		}
 		c.lease.stored.put(b)
 	}
-	// A failed chunk closes stored, too, and its object must not appear whole.
+	// A failed chunk closes stored, too; its object must not appear as complete.
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
@@ -161,7 +162,7 @@ func (c *ChunkWriter) store(sink *chunkSink) error {
 	return nil
 }
 
-// Write takes bytes. It waits while the stages behind it are full.
+// Write implements io.Writer. It waits while the stages after it are full.
 func (c *ChunkWriter) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +202,7 @@ func (c *ChunkWriter) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// send hands the current buffer on.
+// send passes the current buffer on.
 func (c *ChunkWriter) send() error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
@@ -213,24 +214,23 @@ func (c *ChunkWriter) send() error {
 		c.cur = c.cur[:0]
 		return nil
 	}
-	c.plain <- c.cur // has room for all buffers of the ring
+	c.plain <- c.cur // never blocks: has room for all buffers of the ring
 	c.cur = nil
 	return nil
 }
 
-// AddRows counts rows. The caller knows what a row is.
+// AddRows adds n to the number of rows in the chunk.
 func (c *ChunkWriter) AddRows(n int64) {
 	c.rows.Add(n)
 	c.w.rows.Add(n)
 }
 
-// AddWait counts for how long the caller waited for what it writes. It is a part of
-// the time between the beginning of the chunk and its Close; see [Pipeline].
+// AddWait adds the time that the caller waited for its input. It is part of the time between
+// the beginning of the chunk and its Close; see [Pipeline].
 func (c *ChunkWriter) AddWait(d time.Duration) { c.w.clocks.readInput.Add(int64(d)) }
 
-// Close completes the chunk: when it returns nil, the bytes are durable in the
-// storage and, unless in a stream, in the journal. After an error the chunk is
-// aborted.
+// Close completes the chunk: when it returns nil, the bytes are durable in the storage and,
+// unless in a stream, recorded in the journal. After an error the chunk is aborted.
 func (c *ChunkWriter) Close() error {
 	closing := time.Now()
 	if err := c.handOn(); err != nil {
@@ -243,9 +243,9 @@ func (c *ChunkWriter) Close() error {
 	return c.complete()
 }
 
-// CloseBeside is Close for a caller that need not wait: it returns when all bytes are handed
-// on, and the chunk becomes complete beside what the caller does next. Until then the chunk
-// is open; [Writer.Finish] waits for it, and fails when it fails.
+// CloseBeside is Close without waiting: it returns when all bytes were passed on, and the chunk
+// completes in the background. Until then the chunk counts as open; [Writer.Finish] waits for
+// it, and fails if it fails.
 func (c *ChunkWriter) CloseBeside() error {
 	if err := c.handOn(); err != nil {
 		return err
@@ -255,14 +255,14 @@ func (c *ChunkWriter) CloseBeside() error {
 	return nil
 }
 
-// count counts the time of the chunk's source, which is over.
+// count adds up the time of the chunk's source, which has ended.
 func (c *ChunkWriter) count() {
 	c.w.clocks.chunks.Add(1)
 	since(&c.w.clocks.read, c.began)
 }
 
-// handOn hands what there is on to the stages, which end with it, and no more with the
-// caller's context.
+// handOn passes the rest of the data to the stages and ends their input. From then on the chunk
+// does not depend on the caller's context.
 func (c *ChunkWriter) handOn() error {
 	c.mu.Lock()
 	if c.ended {
@@ -285,7 +285,7 @@ func (c *ChunkWriter) handOn() error {
 	return nil
 }
 
-// complete waits for the stages and has the storage and the journal keep the chunk.
+// complete waits for the stages, commits the object and records the chunk in the journal.
 func (c *ChunkWriter) complete() error {
 	c.stages.Wait()
 	if c.ctx.Err() != nil {
@@ -309,9 +309,9 @@ func (c *ChunkWriter) complete() error {
 	return c.w.complete(c.chunk)
 }
 
-// Abort gives the chunk up. Its path can be written again.
+// Abort discards the chunk. Its path can be written again.
 func (c *ChunkWriter) Abort() error {
-	c.cancel(errAborted) // ends a Write that waits; does nothing after Close
+	c.cancel(errAborted) // ends a blocked Write; does nothing after Close
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
@@ -326,7 +326,7 @@ func (c *ChunkWriter) Abort() error {
 	return c.giveUp()
 }
 
-// giveUp takes back what a chunk without stages occupies.
+// giveUp releases what a chunk without stages holds.
 func (c *ChunkWriter) giveUp() error {
 	c.cancel(errAborted)
 	err := c.object.Abort()
@@ -335,7 +335,7 @@ func (c *ChunkWriter) giveUp() error {
 	return err
 }
 
-// stagePanic is a stage that panicked, which fails its chunk and nothing else.
+// stagePanic is the error of a stage that panicked; only its chunk fails.
 type stagePanic struct {
 	path  string
 	value any
@@ -346,7 +346,7 @@ func (p *stagePanic) Error() string {
 	return fmt.Sprintf("chunk %s: weir panicked: %v; this is an error in weir, please report it with this stack:\n%s", p.path, p.value, p.stack)
 }
 
-// guarded runs a stage of a chunk.
+// guarded runs a stage of a chunk and converts a panic to an error.
 func guarded(path string, stage func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -377,7 +377,7 @@ func (r *ringWriter) Write(p []byte) (int, error) {
 		r.cur = append(r.cur, rest[:n]...)
 		rest = rest[n:]
 		if len(r.cur) == cap(r.cur) {
-			r.to <- r.cur // has room for all buffers of the ring
+			r.to <- r.cur // never blocks: has room for all buffers of the ring
 			r.cur = nil
 		}
 	}
@@ -391,8 +391,8 @@ func (r *ringWriter) flush() {
 	}
 }
 
-// chunkSink is the last stage: it encrypts where that is asked for, and then
-// counts, hashes, slows down and stores.
+// chunkSink is the last stage: it encrypts if that is requested, and then counts, hashes,
+// limits the rate and stores.
 type chunkSink struct {
 	top  io.WriteCloser
 	hash hash.Hash

@@ -9,18 +9,18 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A PlainSum is the hash of a chunk's plain bytes, to be compared with that of other
-// bytes. The stored bytes, from which the plain ones follow, have a SHA-256; this hash
-// finds an encoder or a memory that has failed, and shows whether rows that are read
-// again are the same. XXH64 costs a tenth of a SHA-256, and a zstd frame has it anyhow.
+// A PlainSum is the hash of a chunk's plain bytes, for comparison with other bytes. The stored
+// bytes have a SHA-256; this hash detects errors of an encoder or of memory, and shows whether
+// rows that are read again are the same. XXH64 costs a tenth of a SHA-256, and zstd computes it
+// anyway.
 type PlainSum struct {
 	hash hash.Hash
 	want string
 	name string
 }
 
-// PlainSum returns the sum of a chunk, nil where it keeps none: those of encrypted
-// backups do not, and archives of earlier versions have a SHA-256.
+// PlainSum returns the sum of a chunk, or nil if it has none: chunks of encrypted backups have
+// none. Those of archives of earlier versions have a SHA-256.
 func (c *Chunk) PlainSum() *PlainSum {
 	switch {
 	case c.PlainXXH64 != "":
@@ -34,13 +34,13 @@ func (c *Chunk) PlainSum() *PlainSum {
 // Write adds bytes. It never fails.
 func (p *PlainSum) Write(b []byte) (int, error) { return p.hash.Write(b) }
 
-// Same reports whether all that was written are the bytes of the chunk.
+// Same reports whether the bytes written are those of the chunk.
 func (p *PlainSum) Same() bool { return p.got() == p.want }
 
 func (p *PlainSum) got() string { return hex.EncodeToString(p.hash.Sum(nil)) }
 
-// plainXXH64 is a sum as the manifest has it.
+// plainXXH64 formats a sum as in the manifest.
 func plainXXH64(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
-// summed are encoders that know the XXH64 of what they took.
+// summed is implemented by encoders that compute the XXH64 of their input.
 type summed interface{ Sum64() uint64 }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// rateBurst is how far a limiter lets the bytes run ahead of the clock: long
-// enough that timers, which are late by a millisecond, do not lower the rate.
+// rateBurst is how far the bytes may run ahead of the clock: long enough that timers, which are
+// late by a millisecond, do not lower the rate.
 const rateBurst = 50 * time.Millisecond
 
-// A limiter bounds the bytes per second of all that share it. Its state is one
-// number: when the bytes let through so far will have taken their time.
+// A limiter limits the bytes per second of all writers that share it. Its state is one number:
+// the time at which the bytes let through so far are due at that rate.
 type limiter struct {
-	perSecond int64 // 0 is no limit
+	perSecond int64 // 0: no limit
 
 	mu   sync.Mutex
 	paid time.Time
@@ -34,7 +34,7 @@ func (l *limiter) reserve(n int, now time.Time) time.Duration {
 	return max(0, wait)
 }
 
-// wait lets n bytes through.
+// wait waits until n bytes may pass.
 func (l *limiter) wait(ctx context.Context, n int) error {
 	d := l.reserve(n, time.Now())
 	if d == 0 {

@@ -14,44 +14,44 @@ import (
 	"time"
 )
 
-// A Reader reads one backup that is complete. It is safe for concurrent use.
+// A Reader reads one complete backup. It is safe for concurrent use.
 type Reader struct {
 	storage  Storage
-	dir      string // the backup's directory with a slash at its end, or ""
+	dir      string // the backup's directory with a trailing slash, or ""
 	manifest *Manifest
-	sealed   string // the file with the full manifest, where there is one
+	sealed   string // the file with the full manifest, if there is one
 	keys     *keyring
 	byPath   map[string]*Chunk
 	bySum    map[string]string // path by SHA-256 of the stored bytes
 	longest  int64             // stored bytes of the longest chunk
-	sums     string            // SHA-256 of what SHA256SUMS must be
+	sums     string            // SHA-256 that SHA256SUMS must have
 	close    func() error
 }
 
-// ReadOptions holds the keys for reading.
+// ReadOptions hold the keys for reading.
 type ReadOptions struct {
-	// Identities are private keys: the content of an age identity file or of an
-	// unencrypted OpenSSH private key.
+	// Identities are private keys: contents of age identity files or of unencrypted OpenSSH
+	// private keys.
 	Identities [][]byte
 
-	// Passphrase opens a backup that was written with one.
+	// Passphrase decrypts a backup that was written with one.
 	Passphrase string
 
-	// SpoolDir is where a stream from a pipe is kept while it is read, for its
-	// manifest comes last. Default: os.TempDir().
+	// SpoolDir is where a stream from a pipe is stored while it is read, because its manifest
+	// comes last. Default: os.TempDir().
 	SpoolDir string
 }
 
-// Latest, as an id, is the newest complete backup of a repository.
+// Latest stands for the id of the newest complete backup of a repository.
 const Latest = "latest"
 
-// maxManifest bounds what is read of a manifest, in bytes: some million chunks.
+// maxManifest limits the size of a manifest, in bytes: some million chunks.
 const maxManifest = 1 << 30
 
-// Open opens the backup id of a repository, or the newest one for [Latest] or
-// "". "latest:LABEL" is the newest of that label. "" is an error where there are
-// backups of several labels or servers: which of them is meant must be said. It
-// reads the manifest and checks it against its own digest.
+// Open opens the backup id of a repository, or the newest one for [Latest] or "".
+// "latest:LABEL" is the newest with that label. "" is an error if there are backups of several
+// labels or servers, because it is ambiguous. Open reads the manifest and checks it against its
+// own digest.
 func Open(ctx context.Context, repo *Repository, id string, opts ReadOptions) (*Reader, error) {
 	if name, label, _ := strings.Cut(id, ":"); name == Latest || id == "" {
 		newest, err := newestOf(ctx, repo, label, id != Latest)
@@ -66,8 +66,8 @@ func Open(ctx context.Context, repo *Repository, id string, opts ReadOptions) (*
 	return openDir(ctx, repo.storage, id+"/", opts)
 }
 
-// newestOf returns the id of the newest complete backup with a label, or of all.
-// With one, all there are must be of one source.
+// newestOf returns the id of the newest complete backup with a label, or of all if label is "".
+// With one, all backups must be of one source.
 func newestOf(ctx context.Context, repo *Repository, label string, one bool) (string, error) {
 	if err := repo.exists(); err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 		return "", err
 	}
 	id, sources := "", map[string]string{}
-	var unread *Entry // the newest one that cannot be read, if none that can is newer
+	var unread *Entry // the newest one that cannot be read, if no readable one is newer
 	for i, e := range slices.Backward(entries) {
 		if e.State == Damaged && id == "" && unread == nil && mayBeOf(e.ID, label) {
 			unread = &entries[i]
@@ -94,7 +94,7 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 		}
 	}
 	if unread != nil {
-		// A caller that asks for the newest must not get an older one silently.
+		// A caller that asks for the newest backup must not silently get an older one.
 		return "", &Error{
 			Op: "choose a backup of", Place: repo.String(), Err: fmt.Errorf("the newest, %s, cannot be read: %s", unread.ID, unread.Reason),
 			Hint: "weir backup list shows the others: name the one that you mean by its ID",
@@ -115,8 +115,8 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 	return id, nil
 }
 
-// mayBeOf reports whether a backup that does not tell its label may have this one: an ID
-// that weir has made ends with it.
+// mayBeOf reports whether a backup whose label is unknown may have this one: the id that weir
+// generates ends with it.
 func mayBeOf(id, label string) bool {
 	_, of, made := parseID(id)
 	return !made || label == "" || of == label || strings.HasPrefix(of, label+"-")
@@ -131,7 +131,7 @@ func openDir(ctx context.Context, s Storage, dir string, opts ReadOptions) (*Rea
 	return r, nil
 }
 
-// placeOf is a directory of a storage as an operator would write it.
+// placeOf returns a directory of a storage in the form that an operator would write.
 func placeOf(s Storage, dir string) string {
 	if dir = strings.TrimSuffix(dir, "/"); dir == "" {
 		return s.String()
@@ -139,8 +139,7 @@ func placeOf(s Storage, dir string) string {
 	return strings.TrimSuffix(s.String(), "/") + "/" + dir
 }
 
-// load reads the manifest, and the full one where names are hidden and a key is
-// there.
+// load reads the manifest, and the full one if names are hidden and a key was given.
 func (r *Reader) load(ctx context.Context, opts ReadOptions) error {
 	data, err := readAll(ctx, r.storage, r.dir+manifestName, maxManifest)
 	if errors.Is(err, ErrNotExist) {
@@ -167,7 +166,7 @@ func (r *Reader) load(ctx context.Context, opts ReadOptions) error {
 	return nil
 }
 
-// absent says why there is no manifest.
+// absent returns why there is no manifest.
 func (r *Reader) absent(ctx context.Context) error {
 	for _, err := range r.storage.List(ctx, r.dir, false) {
 		if err != nil {
@@ -211,9 +210,9 @@ func (r *Reader) unseal(ctx context.Context) error {
 	return nil
 }
 
-// OpenLocation opens the backup at location, which is a repository (then id says
-// which), the directory of one backup, or a file with a tar stream; all but the
-// last may be in S3. "-" is a stream from standard input.
+// OpenLocation opens the backup at location: a repository (then id selects the backup), the
+// directory of one backup, or a file with a tar stream. All but the last may be in S3. "-" is a
+// stream from standard input.
 func OpenLocation(ctx context.Context, location, id string, opts ReadOptions) (*Reader, error) {
 	if location == "-" {
 		return OpenStream(ctx, os.Stdin, opts)
@@ -266,10 +265,9 @@ func openFile(ctx context.Context, location string, opts ReadOptions) (*Reader, 
 	return r, nil
 }
 
-// OpenStream opens a tar stream. When in is a regular file, its chunks are read in
-// place, so that it must stay open as long as the reader is used; otherwise all
-// of it is copied to a temporary file first, which Close removes. The caller
-// closes in.
+// OpenStream opens a tar stream. If in is a regular file, chunks are read from it, so it must
+// stay open while the reader is used; otherwise all of it is first copied to a temporary file,
+// which Close removes. The caller closes in.
 func OpenStream(ctx context.Context, in io.Reader, opts ReadOptions) (*Reader, error) {
 	var size int64
 	f, ok := in.(*os.File)
@@ -306,8 +304,8 @@ func OpenStream(ctx context.Context, in io.Reader, opts ReadOptions) (*Reader, e
 	return r, nil
 }
 
-// spool copies a stream to a file without a name, whose room is free again as
-// soon as it is closed, even by the death of the process.
+// spool copies a stream to an unlinked file, whose space is freed when it is closed or the
+// process ends.
 func spool(ctx context.Context, in io.Reader, dir string) (*os.File, int64, error) {
 	f, err := os.CreateTemp(dir, tempPrefix+"*")
 	if err != nil {
@@ -323,7 +321,7 @@ func spool(ctx context.Context, in io.Reader, dir string) (*os.File, int64, erro
 	return f, n, nil
 }
 
-// contextReader ends with its context, between reads.
+// contextReader fails between reads when its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -336,9 +334,9 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// Manifest returns the manifest. The caller does not change it. For a backup that
-// hides names it is the full one if a key was given, else the public one.
+// Manifest returns the manifest, which the caller must not change. For a backup that hides
+// names it is the full one if a key was given, otherwise the public one.
 func (r *Reader) Manifest() *Manifest { return r.manifest }
 
-// Close releases what the reader holds.
+// Close releases the reader's resources.
 func (r *Reader) Close() error { return r.close() }

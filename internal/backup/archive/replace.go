@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// Replace writes a chunk that is cheap to make, in place of what an earlier run may
-// have left under its path. It becomes complete beside what the caller does next; see
-// [ChunkWriter.CloseBeside].
+// Replace writes a chunk that is cheap to produce, replacing the one that an earlier run may
+// have left under its path. It completes in the background; see [ChunkWriter.CloseBeside].
 func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Writer) error) error {
 	if _, ok := w.Done(info.Path); ok {
 		if err := w.Discard(ctx, info.Path); err != nil {
@@ -29,9 +28,9 @@ func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Write
 	return nil
 }
 
-// Sweep removes chunks that belong to this backup no more, such as those of a table
-// that has been dropped since an earlier run left them. These are the stale ones and
-// all of earlier runs, but for those that used reports on.
+// Sweep removes chunks that do not belong to this backup any more, such as those of a table
+// that was dropped since an earlier run: the stale ones, and all of earlier runs for which used
+// returns false.
 func (w *Writer) Sweep(ctx context.Context, stale []string, used func(path string) bool) error {
 	if err := w.awaitAll(); err != nil {
 		return err

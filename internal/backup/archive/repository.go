@@ -45,7 +45,7 @@ func (r *Repository) exists() error {
 	return nil
 }
 
-// NewRepository returns a repository in a storage that is open already.
+// NewRepository returns a repository in a storage.
 func NewRepository(s Storage) *Repository { return &Repository{storage: s} }
 
 // Storage returns the repository's storage.

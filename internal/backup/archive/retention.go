@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// A Policy says which backups to keep. Numbers count within one label of one server
-// and, in that, within one scope, and whole backups apart from partial ones: none of these
-// stands in for another. They count from the newest: of each of the last Daily
-// days that have a backup the newest of that day is kept, and so on. What any
-// rule keeps is kept. A zero Policy keeps all.
+// A Policy says which backups to keep. Backups of one label, one server and one scope form a
+// group, with partial ones apart from whole ones. The rules count within a group, from the
+// newest: Daily keeps the newest backup of each of the last Daily days that have a backup, and
+// so on. A backup is kept if any rule keeps it. A zero Policy keeps all.
 type Policy struct {
 	Last    int `json:"last,omitempty"`
 	Daily   int `json:"daily,omitempty"`
@@ -20,32 +19,31 @@ type Policy struct {
 	Monthly int `json:"monthly,omitempty"`
 	Yearly  int `json:"yearly,omitempty"`
 
-	// Within keeps everything that is younger. Default: 0, no such rule.
+	// Within keeps all backups that are younger. Default: 0, no such rule.
 	Within time.Duration `json:"within,omitempty"`
 
-	// Needed, when set, returns why a backup must stay whatever the rules say,
-	// or "": a chain for point-in-time restore asks for its base this way.
+	// Needed, if set, returns why a backup must be kept regardless of the rules, or "":
+	// point-in-time restore keeps the base backups of its log this way.
 	Needed func(Entry) string `json:"-"`
 }
 
-// A Decision is what becomes of one backup, and why.
+// A Decision is what happens to one backup, and why.
 type Decision struct {
 	Entry   Entry    `json:"entry"`   // the backup
 	Keep    bool     `json:"keep"`    // whether it stays
-	Reasons []string `json:"reasons"` // the rules that keep it; or why it goes
+	Reasons []string `json:"reasons"` // the rules that keep it, or why it is removed
 }
 
-// Plan applies a policy. It is pure: entries as List returns them, the time as an
-// argument; days begin at midnight in the location of now. Whatever the policy
-// says, it keeps the newest complete backup of each label of each server (of each
-// scope, whole and partial), the parents of all that it keeps, and everything that is not complete, which is for
-// RemoveOrphans to judge. Decisions come in the order of entries.
+// Plan applies a policy. It is pure: entries as List returns them, the time as an argument;
+// days begin at midnight in the location of now. It always keeps the newest complete backup of
+// each group, the parents of all backups that it keeps, and all incomplete backups, which
+// RemoveOrphans handles. Decisions are in the order of entries.
 func Plan(entries []Entry, policy Policy, now time.Time) []Decision {
 	plan := make([]Decision, len(entries))
 	type kind struct {
 		label, scope string
 		engine       Engine
-		server       string // two servers may have databases of one name
+		server       string // two servers may have databases of the same name
 		partial      bool
 	}
 	groups := map[kind][]*Decision{}
@@ -138,7 +136,7 @@ func (r periodRule) apply(group []*Decision, zone *time.Location) {
 	}
 }
 
-// keepParents keeps, transitively, what kept backups rest on.
+// keepParents keeps, transitively, the backups on which kept ones depend.
 func keepParents(plan []Decision) {
 	byID := map[string]*Decision{}
 	var queue []*Decision

@@ -15,20 +15,19 @@ import (
 	"time"
 )
 
-// A backup that is being written is locked by a run: the file run-0001.json, made
-// only if absent. A resumed backup takes the next number, which, again, exactly
-// one can make; so a lock is never deleted to be taken over, and a run that lost
-// its lock sees a higher number than its own.
+// A backup that is being written is locked by a run: the file run-0001.json, which is created
+// only if it does not exist. A resumed backup takes the next number, which, again, only one
+// process can create. So no lock has to be deleted to take a backup over, and a run that has
+// lost its lock sees a number higher than its own.
 const (
-	// runRenewal is how often a run writes its time anew.
+	// runRenewal is how often a run renews its lock.
 	runRenewal = 30 * time.Second
 
-	// runPatience is how long a run of another machine counts as alive after it
-	// was last renewed.
+	// runPatience is how long a run on another machine counts as alive after its last renewal.
 	runPatience = 5 * time.Minute
 
-	// runLease is how long a run writes on after it was last renewed: it ends before
-	// another may take its backup over.
+	// runLease is how long a run continues to write after its last renewal: it stops before
+	// another may take over its backup.
 	runLease = 4 * time.Minute
 
 	maxRunFile = 64 << 10
@@ -40,8 +39,8 @@ var ErrLocked = errors.New("another process writes this backup")
 // errLapsed says that a lock could not be renewed in time.
 type errLapsed struct {
 	place string
-	ran   time.Duration // since the last renewal
-	shown time.Duration // the same by the clock on the wall
+	ran   time.Duration // since the last renewal, by the monotonic clock
+	shown time.Duration // the same by the wall clock
 	err   error         // of the next renewal
 }
 
@@ -54,22 +53,22 @@ func (e errLapsed) Error() string {
 	return fmt.Sprintf("keep lock of %s: %s (%v), so that another machine may take the backup over: run it again when the storage is back", e.place, why, e.err)
 }
 
-// Is has what there is be treated as what belongs to the run that took over: it may.
+// Is makes errLapsed match ErrLocked: the backup may belong to another run by now, and must be
+// left alone.
 func (errLapsed) Is(target error) bool { return target == ErrLocked }
 
-// run is the content of a lock.
+// A run is the content of a lock.
 type run struct {
 	Token string `json:"token"`
 
-	// Machine, PID and Start tell at once whether a process of this machine is
-	// still there. Machine is the kernel's boot id and PID namespace, both
-	// random: no name of a host.
+	// Machine, PID and Start identify a process of this machine, so that its end is noticed at
+	// once. Machine is the kernel's boot id and PID namespace, both random: it names no host.
 	Machine string `json:"machine"`
 	PID     int    `json:"pid"`
 	Start   string `json:"start"`
 
-	// Begun is when the backup's first run began; Ended is set by a run that gave
-	// up in an orderly way.
+	// Begun is when the backup's first run began; Ended is set by a run that stopped in an
+	// orderly way.
 	Begun   time.Time `json:"begun"`
 	Renewed time.Time `json:"renewed"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -79,7 +78,7 @@ type run struct {
 	HideNames  bool        `json:"hide_names,omitempty"`
 }
 
-// newRun describes this process.
+// newRun returns the run of this process.
 func newRun(now time.Time, label string, e *Encryption, hide bool) run {
 	pid := os.Getpid()
 	start, _ := processStart(pid)
@@ -89,8 +88,8 @@ func newRun(now time.Time, label string, e *Encryption, hide bool) run {
 	}
 }
 
-// alive reports whether the process behind a lock still works, as far as can be
-// told: exactly on the same machine, by the time of the last renewal elsewhere.
+// alive reports whether the process that holds a lock is running: on the same machine exactly,
+// on another by the time of the last renewal.
 func (r run) alive(now time.Time) bool {
 	if !r.Ended.IsZero() {
 		return false
@@ -102,8 +101,8 @@ func (r run) alive(now time.Time) bool {
 	return now.Sub(r.Renewed) < runPatience
 }
 
-// machine identifies the running kernel and the namespace in which PIDs count.
-// It is empty where the system does not tell.
+// machine identifies the running kernel and the PID namespace. It is empty if the system does
+// not provide them.
 func machine() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -116,14 +115,14 @@ func machine() string {
 	return strings.TrimSpace(string(boot)) + " " + space
 }
 
-// processStart returns when a process started, in the kernel's ticks, and
-// whether it is there at all: a PID alone may be another's by now.
+// processStart returns when a process started, in the kernel's ticks, and whether it exists. A
+// PID alone is not enough, because it may have been reused.
 func processStart(pid int) (string, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", false
 	}
-	// The second field is the program's name in parentheses, and may hold any.
+	// The second field is the program's name in parentheses, and may contain any character.
 	_, rest, found := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if !found || len(fields) < 20 || fields[0] == "Z" {
@@ -132,10 +131,10 @@ func processStart(pid int) (string, bool) {
 	return fields[19], true
 }
 
-// runName is the lock of the n-th run of the backup below dir.
+// runName returns the name of the lock of the n-th run.
 func runName(dir string, n int) string { return fmt.Sprintf("%s%s%04d.json", dir, runPrefix, n) }
 
-// lastRun finds the newest run of the backup below dir; number 0 means none.
+// lastRun finds the newest run of the backup in dir; number 0 means none.
 func lastRun(ctx context.Context, s Storage, dir string) (int, run, error) {
 	last := 0
 	for o, err := range s.List(ctx, dir, false) {
@@ -160,7 +159,7 @@ func lastRun(ctx context.Context, s Storage, dir string) (int, run, error) {
 	}
 	var r run
 	if err := json.Unmarshal(data, &r); err != nil {
-		// Nothing of a torn lock can be trusted but its number and its age.
+		// Of a torn lock, only the number and the age can be trusted.
 		info, err := s.Stat(ctx, runName(dir, last))
 		if err != nil {
 			return 0, run{}, err
@@ -179,18 +178,18 @@ type lock struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
-	// gone ends with ErrLocked as its cause when another run has taken over.
+	// gone is cancelled, with ErrLocked as its cause, when another run has taken over.
 	gone context.Context
 	lose context.CancelCauseFunc
 
 	mu      sync.Mutex
-	checked time.Time // when nobody had taken over, by the clock on the wall
+	checked time.Time // when no other run had taken over, by the wall clock
 
 	renewed atomic.Pointer[time.Time] // when the file was about to be written
 }
 
-// takeLock makes the lock of the number-th run. It returns ErrExist when somebody
-// else has it.
+// takeLock creates the lock of the number-th run. It returns ErrExist if another process has
+// it.
 func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*lock, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -204,7 +203,7 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 	l := &lock{storage: s, dir: dir, number: number, run: r, stop: stop, checked: time.Now().Round(0)}
 	l.gone, l.lose = context.WithCancelCause(context.Background())
 	l.renewed.Store(&begun)
-	if elapsed(begun) >= runRenewal { // the storage has taken it late
+	if elapsed(begun) >= runRenewal { // the storage was slow to write it
 		inTime, cancel := context.WithTimeout(ctx, runLease)
 		err := l.refresh(inTime)
 		cancel()
@@ -221,11 +220,11 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 	return l, nil
 }
 
-// elapsed is the time since t by the clock that says more: one stands while the machine is
-// suspended, and the other may be set back.
+// elapsed returns the time since t by the clock that shows more: the monotonic clock stops
+// while the machine is suspended, and the wall clock may be set back.
 func elapsed(t time.Time) time.Duration { return max(time.Since(t), time.Since(t.Round(0))) }
 
-// lease is how much longer the lock is certainly nobody else's.
+// lease returns for how much longer no other run can take the lock over.
 func (l *lock) lease() time.Duration {
 	return runLease - elapsed(*l.renewed.Load())
 }
@@ -243,7 +242,7 @@ func (l *lock) refresh(ctx context.Context) error {
 	return nil
 }
 
-// renew runs until the lock is released or lost, and renews it at each tick.
+// renew renews the lock at each tick, until it is released or lost.
 func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 	for {
 		select {
@@ -251,7 +250,7 @@ func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 			return
 		case <-tick:
 		}
-		// The clock on the wall may have been set, or the machine suspended: then what is there tells.
+		// The wall clock may have been set, or the machine suspended: then the files decide.
 		inTime, cancel := context.WithTimeout(ctx, runLease-time.Since(*l.renewed.Load()))
 		err := l.refresh(inTime)
 		cancel()
@@ -262,11 +261,11 @@ func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 			last := *l.renewed.Load()
 			l.lose(errLapsed{strings.TrimSuffix(l.dir, "/"), time.Since(last), elapsed(last), err})
 			return
-		} // else the storage is away for a moment
+		} // otherwise the storage is unreachable for a moment
 	}
 }
 
-// write renews the lock.
+// write writes the lock's file.
 func (l *lock) write(ctx context.Context, now time.Time) error {
 	r := l.run
 	r.Renewed = now
@@ -277,7 +276,7 @@ func (l *lock) write(ctx context.Context, now time.Time) error {
 	return l.storage.Put(ctx, runName(l.dir, l.number), data)
 }
 
-// while returns a context that ends when the lock is lost, too.
+// while returns a context that also ends when the lock is lost.
 func (l *lock) while(ctx context.Context) (context.Context, func()) {
 	held, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.gone, func() { end(context.Cause(l.gone)) })
@@ -287,8 +286,8 @@ func (l *lock) while(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// why is the reason for which the lock was lost, if it was: that has ended what was being
-// done, and err says no more than that it has ended.
+// why returns the reason for which the lock was lost, if it was; otherwise err. After such a
+// loss, err says only that its context was cancelled.
 func (l *lock) why(err error) error {
 	if l != nil && err != nil && l.gone.Err() != nil {
 		return context.Cause(l.gone)
@@ -296,9 +295,9 @@ func (l *lock) why(err error) error {
 	return err
 }
 
-// held returns ErrLocked when another run is known to have taken over. It looks where
-// the last look is so long ago that one may have: a process that was stopped for a
-// while writes no more when it goes on.
+// held returns ErrLocked if another run is known to have taken over. It checks the storage if
+// the last check is so long ago that one may have: a process that was stopped for a while does
+// not write when it continues.
 func (l *lock) held(ctx context.Context) error {
 	if l.gone.Err() != nil {
 		return context.Cause(l.gone)
@@ -312,8 +311,8 @@ func (l *lock) held(ctx context.Context) error {
 	return l.check(ctx)
 }
 
-// check returns ErrLocked when another run has taken over. Its lock is there, or, if
-// it has finished the backup, this one's is there no more.
+// check returns ErrLocked if another run has taken over: its lock exists, or, if it has
+// finished the backup, this run's does not exist any more.
 func (l *lock) check(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,13 +336,13 @@ func (l *lock) check(ctx context.Context) error {
 	return nil
 }
 
-// end notes that the lock is lost.
+// end records that the lock is lost.
 func (l *lock) end() error {
 	l.lose(fmt.Errorf("keep lock of %s: %w: it took over because this one seemed dead", strings.TrimSuffix(l.dir, "/"), ErrLocked))
 	return context.Cause(l.gone)
 }
 
-// release ends the renewal and leaves the lock as that of a run that has ended.
+// release ends the renewal and marks the lock as that of a run that has ended.
 func (l *lock) release(ctx context.Context) error {
 	l.halt()
 	r := l.run

@@ -23,47 +23,46 @@ import (
 )
 
 const (
-	// s3PartBytes is the size of the pieces in which a long object is uploaded. S3
-	// allows 10,000 of them, so that a chunk may have 80 GB as stored; the
-	// query parameter part-size raises it.
+	// s3PartBytes is the part size of multipart uploads. S3 allows 10,000 parts, so a chunk may
+	// have 80 GB as stored; the query parameter part-size raises that.
 	s3PartBytes = 8 << 20
-	s3MinPart   = 5 << 20 // S3 refuses smaller ones, but for the last
+	s3MinPart   = 5 << 20 // the least size that S3 accepts, except for the last part
 	s3MaxParts  = 10000
 
-	// s3InFlight is how many parts of all objects together are on their way.
-	// Memory is bounded by this and one part for each open chunk.
+	// s3InFlight is how many parts, of all objects together, are uploaded at once. It bounds
+	// the memory, together with one part for each open chunk.
 	s3InFlight = 4
 
-	// s3Retries bounds the attempts of the client at one request; the pauses between them
-	// grow from 0.2 s to 1 s, with jitter. [S3.repeat] begins anew where that may help.
+	// s3Retries is how often the client attempts a request; the pauses grow from 0.2 s to 1 s,
+	// with jitter. [S3.repeat] starts over if that may help.
 	s3Retries = 8
 
-	// s3Patience is how long a connection may neither bring a byte that is awaited nor
-	// take one: a server or a proxy that hangs in the middle of an object would
-	// otherwise hang the backup or the restore.
+	// s3Patience is how long a connection may make no progress, neither delivering an awaited
+	// byte nor accepting one: without it, a server or a proxy that hangs in the middle of an
+	// object would hang the backup or the restore.
 	s3Patience = 2 * time.Minute
 )
 
-// S3 is a [Storage] in a bucket of Amazon's S3 or what speaks its protocol. Every
-// request carries the SHA-256 of its body, signed, and its CRC-32C; what a
-// server does not confirm by the same CRC-32C is read back and compared.
+// S3 is a [Storage] in a bucket of Amazon S3 or a compatible server. Every request carries the
+// signed SHA-256 of its body and its CRC-32C; if the server does not confirm the CRC-32C, the
+// object is read back and compared.
 type S3 struct {
 	core   minio.Core
 	bucket string
-	prefix string // "" or with a slash at its end
+	prefix string // "" or with a trailing slash
 	place  string
 	part   int
-	insist time.Duration // how long a request is repeated
+	insist time.Duration // for how long a request is repeated
 	herald *herald
 
 	reached  bool // it has answered once: names and addresses are right
 	inFlight chan struct{}
 
 	mu      sync.Mutex
-	buffers [][]byte // of parts, to be used again
+	buffers [][]byte // of parts, for reuse
 }
 
-// s3Config is what a location and the environment say.
+// s3Config is the configuration from a location and the environment.
 type s3Config struct {
 	bucket, prefix, region string
 	endpoint               *url.URL
@@ -75,7 +74,7 @@ type s3Config struct {
 	insist                 time.Duration
 }
 
-// parseS3 reads s3://bucket/prefix?endpoint=URL&region=NAME&part-size=BYTES.
+// parseS3 parses s3://bucket/prefix?endpoint=URL&region=NAME&part-size=BYTES.
 func parseS3(location string, env func(string) string) (s3Config, error) {
 	u, err := url.Parse(location)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -130,8 +129,8 @@ func redact(location string) string {
 	return location
 }
 
-// s3Credentials looks where AWS's tools do: the environment, the files, and, on
-// Amazon's own machines, their metadata service.
+// s3Credentials finds credentials as AWS's tools do: in the environment, in files and, on
+// Amazon's machines, in their metadata service.
 func s3Credentials(env func(string) string, amazon bool) *credentials.Credentials {
 	if id, secret := env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"); id != "" && secret != "" {
 		return credentials.NewStaticV4(id, secret, env("AWS_SESSION_TOKEN"))
@@ -145,8 +144,8 @@ func s3Credentials(env func(string) string, amazon bool) *credentials.Credential
 	return credentials.NewChainCredentials(chain)
 }
 
-// openS3 opens a bucket and asks it one question, so that wrong names, keys and
-// clocks are told before anything is written.
+// openS3 opens a bucket and sends one request, so that wrong names, keys and clocks are
+// reported before anything is written.
 func openS3(ctx context.Context, location string, env func(string) string) (*S3, error) {
 	c, err := parseS3(location, env)
 	if err != nil {
@@ -188,12 +187,12 @@ func (c s3Config) open(ctx context.Context) (*S3, error) {
 	return s, nil
 }
 
-// String is the bucket and prefix.
+// String returns the location: bucket and prefix.
 func (s *S3) String() string { return s.place }
 
 func (s *S3) key(name string) string { return s.prefix + name }
 
-// Open implements [Storage]. A download that is cut goes on where it was.
+// Open implements [Storage]. An interrupted download continues where it was.
 func (s *S3) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
 	r := &s3Reader{s: s, ctx: ctx, name: name, offset: offset}
 	if err := r.connect(); err != nil {
@@ -202,15 +201,15 @@ func (s *S3) Open(ctx context.Context, name string, offset int64) (io.ReadCloser
 	return r, nil
 }
 
-// s3Reader reads an object and connects again when the connection breaks.
+// s3Reader reads an object and reconnects if the connection breaks.
 type s3Reader struct {
 	s      *S3
 	ctx    context.Context
 	name   string
 	offset int64
-	etag   string // the object must stay the same one
+	etag   string // the object must stay the same
 	body   io.ReadCloser
-	broken int // connections in a row that brought nothing
+	broken int // consecutive connections that delivered nothing
 }
 
 func (r *s3Reader) connect() error {
@@ -233,7 +232,7 @@ func (r *s3Reader) connect() error {
 		return err
 	})
 	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		r.body = io.NopCloser(eof{}) // from the very end on
+		r.body = io.NopCloser(eof{}) // at the very end
 		return nil
 	}
 	if err != nil {
@@ -261,11 +260,11 @@ func (r *s3Reader) Read(p []byte) (int, error) {
 		r.broken++
 		if r.ctx.Err() != nil || r.broken > s3Retries {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				err = errCut // the object is not to blame
+				err = errCut // the object is not the cause
 			}
 			return n, r.s.fail("read", r.name, err)
 		}
-		// The connection is broken: an error of Close tells nothing new.
+		// The connection is broken: an error of Close adds nothing.
 		_ = r.body.Close()
 		if err := r.connect(); err != nil {
 			r.body = io.NopCloser(eof{})
@@ -306,7 +305,7 @@ func (s *S3) List(ctx context.Context, dir string, deep bool) iter.Seq2[ObjectIn
 			info := ObjectInfo{Name: strings.TrimPrefix(o.Key, s.prefix), Size: o.Size, Modified: o.LastModified}
 			if strings.HasSuffix(o.Key, "/") {
 				if deep || info.Name == dir {
-					continue // a marker that some tools make for a directory
+					continue // a marker that some tools create for a directory
 				}
 				info = ObjectInfo{Name: info.Name}
 			}
@@ -317,8 +316,8 @@ func (s *S3) List(ctx context.Context, dir string, deep bool) iter.Seq2[ObjectIn
 	}
 }
 
-// list lists what opts say. An answer that breaks off is asked for again from the
-// beginning, and what was told is not told twice.
+// list lists objects. If a response breaks off, it starts over and skips what it has yielded
+// already.
 func (s *S3) list(ctx context.Context, opts minio.ListObjectsOptions) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		told := map[string]bool{}
@@ -347,7 +346,7 @@ func (s *S3) list(ctx context.Context, opts minio.ListObjectsOptions) iter.Seq2[
 	}
 }
 
-// listOnce yields what opts say until yield refuses, which is no error.
+// listOnce yields objects until yield returns false, which is no error.
 func (s *S3) listOnce(ctx context.Context, opts minio.ListObjectsOptions, yield func(minio.ObjectInfo) bool) error {
 	listing, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -367,10 +366,10 @@ func (s *S3) Put(ctx context.Context, name string, data []byte) error {
 	return s.put(ctx, name, data, minio.PutObjectOptions{})
 }
 
-// put uploads in one request, and makes sure that the server has the same bytes.
+// put uploads an object in one request, and makes sure that the server has the same bytes.
 func (s *S3) put(ctx context.Context, name string, data []byte, opts minio.PutObjectOptions) error {
 	sum := crc32.Checksum(data, castagnoli)
-	opts.DisableContentSha256 = true // no streaming signature: the hash goes ahead
+	opts.DisableContentSha256 = true // no streaming signature: the hash of the body is signed
 	opts.UserMetadata = map[string]string{"X-Amz-Checksum-Crc32c": crcHeader(sum)}
 	var info minio.UploadInfo
 	err := s.repeat(ctx, func() (err error) {
@@ -386,12 +385,12 @@ func (s *S3) put(ctx context.Context, name string, data []byte, opts minio.PutOb
 	return s.compare(ctx, name, int64(len(data)), sum)
 }
 
-// crcHeader is how S3 writes a CRC-32C.
+// crcHeader formats a CRC-32C as S3 does.
 func crcHeader(sum uint32) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
 }
 
-// compare reads an object back.
+// compare reads an object back and compares it.
 func (s *S3) compare(ctx context.Context, name string, size int64, sum uint32) error {
 	in, err := s.Open(ctx, name, 0)
 	if err != nil {
@@ -411,21 +410,21 @@ func (s *S3) compare(ctx context.Context, name string, size int64, sum uint32) e
 	return nil
 }
 
-// PutNew implements [Storage] by If-None-Match. A server that does not know it is
-// asked first whether the name is taken, which two may do at the same time.
+// PutNew implements [Storage] with If-None-Match. If the server does not support that, weir
+// first asks whether the name is taken; then two writers can both succeed.
 func (s *S3) PutNew(ctx context.Context, name string, data []byte) error {
 	var opts minio.PutObjectOptions
 	opts.SetMatchETagExcept("*")
 	err := s.put(ctx, name, data, opts)
 	if errors.Is(err, ErrExist) {
-		// The answer to an attempt that succeeded may have been lost, and the
-		// next attempt then met its own object.
+		// The response to a successful attempt may have been lost; the next attempt then found
+		// its own object.
 		there, readErr := readAll(ctx, s, name, int64(len(data)))
 		switch {
 		case readErr == nil && bytes.Equal(there, data):
 			return nil
 		case errors.As(readErr, new(*Error)) && !errors.Is(readErr, ErrNotExist):
-			return readErr // whose it is cannot be told
+			return readErr // it is unknown whose object it is
 		}
 		return err
 	}
@@ -480,8 +479,8 @@ func (s *S3) deleteMany(ctx context.Context, names []string) error {
 	return errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-// Clean implements [Storage]: it gives up uploads that were begun before the given
-// time and never completed. They cost money and show in no list.
+// Clean implements [Storage]: it aborts uploads that were begun before the given time and not
+// completed. They cost money and appear in no list.
 func (s *S3) Clean(ctx context.Context, dir string, before time.Time) (removed int, err error) {
 	if dir != "" && !strings.HasSuffix(dir, "/") {
 		dir += "/"
@@ -507,7 +506,7 @@ func (s *S3) Clean(ctx context.Context, dir string, before time.Time) (removed i
 	return removed, err
 }
 
-// fail names what an operator can act on; nil stays nil.
+// fail returns an [*Error] with a hint for the operator; nil if err is nil.
 func (s *S3) fail(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -525,7 +524,7 @@ func (s *S3) fail(op, name string, err error) error {
 	return e
 }
 
-// explain adds what a code of S3 means to an operator.
+// explain adds what an S3 error code means to an operator.
 func (e *Error) explain(answer minio.ErrorResponse) {
 	kind := func(k error, hint string) { e.Err, e.Hint = kindError{k, e.Err}, hint }
 	switch strings.ToLower(answer.Code) { // servers differ in the case of "Id"
@@ -538,7 +537,7 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 	case "invalidaccesskeyid", "signaturedoesnotmatch", "invalidtoken", "expiredtoken", "xadminusernotfound": // the last is versitygw's
 		kind(ErrDenied, "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in ~/.aws/credentials")
 	case "accessdenied", "forbidden", "allaccessdisabled":
-		kind(ErrDenied, "the credentials are valid or missing, and in either case have no right to this: reading, writing, listing and deleting are needed")
+		kind(ErrDenied, "the credentials are missing or lack the right to do this: reading, writing, listing and deleting are needed")
 	case "requesttimetooskewed", "requestexpired":
 		kind(ErrDenied, "this machine's clock differs too much from the server's: set it, by NTP for example")
 	case "quotaexceeded", "xminiostoragefull", "insufficientcapacity", "entitytoolargeforquota":
@@ -546,6 +545,6 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 	case "authorizationheadermalformed", "permanentredirect", "incorrectendpoint":
 		e.Hint = "the bucket is in another region: add ?region=" + first(answer.Region, "NAME")
 	case "slowdown", "slowdownread", "slowdownwrite", "throttling", "throttlingexception", "requestlimitexceeded", "requestthrottled", "toomanyrequests":
-		e.Hint = "the server asked to slow down until weir's patience ended: use fewer --jobs or --rate-limit, and look who else uses the bucket"
+		e.Hint = "the server asked to slow down for longer than weir waits: use fewer --jobs or --rate-limit, and look who else uses the bucket"
 	}
 }

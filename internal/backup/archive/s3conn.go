@@ -8,8 +8,8 @@ import (
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialMoving dials connections on which a Read or Write ends with a timeout when no byte
-// moves for as long as patience says.
+// dialMoving dials connections on which a Read or Write times out if no byte moves for the
+// given time.
 func dialMoving(dial dialer, patience time.Duration) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -32,7 +32,7 @@ func (c movingConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write also puts off the end of a Read that waits for the answer meanwhile.
+// Write also extends the deadline of a concurrent Read that waits for the response.
 func (c movingConn) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		if err := c.SetDeadline(time.Now().Add(c.patience)); err != nil {

@@ -19,33 +19,34 @@ import (
 )
 
 const (
-	// s3Repeat is how long after its first attempt a request may begin once more. The client
-	// gives up after s3Retries attempts, which take some 3 s; servers that throttle, and proxies
-	// whose server starts again, take minutes.
+	// s3Repeat is for how long, after its first attempt, a request may be repeated. The client
+	// gives up after s3Retries attempts, which take about 3 s; throttling, and a server that
+	// restarts behind a proxy, take minutes.
 	s3Repeat = 10 * time.Minute
 
-	// s3FirstPause and s3LastPause bound the time between two rounds of attempts, and
-	// between two requests to a server that throttles.
+	// s3FirstPause and s3LastPause bound the time between two rounds of attempts, and between
+	// two requests to a server that throttles.
 	s3FirstPause = 500 * time.Millisecond
 	s3LastPause  = 30 * time.Second
 
-	// s3Silence is the least time between two lines about the same storage.
+	// s3Silence is the minimum time between two messages about the same storage.
 	s3Silence = time.Minute
 )
 
 type noticeKey struct{}
 
-// WithNotice returns a context for opening storages. They tell say, a line at a time, what
-// keeps them waiting. say is called by any goroutine, by one at a time for each storage.
+// WithNotice returns a context for opening storages, which pass messages about what they wait
+// for to say, one line at a time. Any goroutine may call say, but only one at a time for each
+// storage.
 func WithNotice(ctx context.Context, say func(line string)) context.Context {
 	return context.WithValue(ctx, noticeKey{}, say)
 }
 
-// herald tells an operator what a storage waits for, and does not repeat itself.
+// A herald reports to the operator what a storage waits for, without repeating itself.
 type herald struct {
-	say func(string) // nil: nobody listens
+	say func(string) // nil: messages are dropped
 	mu  sync.Mutex
-	at  time.Time // of the last line
+	at  time.Time // when the last message was sent
 }
 
 func newHerald(ctx context.Context) *herald {
@@ -62,9 +63,9 @@ func (h *herald) tell(format string, args ...any) {
 	}
 }
 
-// repeat sends a request once more, for s3Repeat, while the server puts it off or has a
-// fault, and, once the storage was reached, while it cannot be reached. It also repeats a request
-// whose answer had begun and was cut, s3Retries times, which the client does not.
+// repeat repeats a request, for s3Repeat, while the server throttles it or has an internal
+// error, and, if the storage was reached before, while it cannot be reached. It also repeats a
+// request whose response was interrupted, s3Retries times, which the client does not.
 func (s *S3) repeat(ctx context.Context, request func() error) error {
 	begun := time.Now()
 	cuts, pause := 0, s3FirstPause
@@ -92,8 +93,8 @@ func (s *S3) repeat(ctx context.Context, request func() error) error {
 	}
 }
 
-// cut reports whether err is of an answer that had begun. The client wraps what comes
-// before one: *url.Error.
+// cut reports whether err interrupted a response. The client wraps errors from before the
+// response in *url.Error.
 func cut(err error) bool {
 	if errors.As(err, new(*url.Error)) {
 		return false
@@ -102,11 +103,11 @@ func cut(err error) bool {
 		errors.As(err, new(*xml.SyntaxError)) || errors.As(err, new(*net.OpError))
 }
 
-// lost reports whether a request got no answer at all.
+// lost reports whether a request got no response.
 func lost(err error) bool { return errors.As(err, new(*url.Error)) }
 
-// temporary reports whether err is an answer after which S3's documentation asks to try again.
-// An answer to the removal of many objects has a code for each of them, and no status.
+// temporary reports whether err is a response after which S3's documentation says to retry. The
+// response to the deletion of many objects has a code for each of them, and no status.
 func temporary(err error) bool {
 	var answer minio.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -119,19 +120,18 @@ func temporary(err error) bool {
 	return slowDown(answer.Code) || answer.Code == "InternalError" || answer.Code == "ServiceUnavailable"
 }
 
-// slowDown reports whether a code of S3, or of a server like it, asks for fewer requests.
+// slowDown reports whether a code of S3, or of a compatible server, asks for fewer requests.
 func slowDown(code string) bool {
 	switch code {
 	case "SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException", "RequestLimitExceeded", "RequestThrottled", "TooManyRequests":
 		return true
 	}
-	return strings.HasPrefix(code, "429 ") // what the client makes of an answer without a body
+	return strings.HasPrefix(code, "429 ") // how the client represents a response without a body
 }
 
-// A throttle holds back all requests to a server that asks for fewer of them: limits are those of
-// a bucket or of an account, whichever request meets them. The pause begins with
-// s3FirstPause, doubles with each round of requests that is refused, up to s3LastPause, and
-// halves with each answer that is no refusal.
+// A throttle holds back all requests to a server that asks for fewer of them, because the
+// limits are those of a bucket or an account. The pause begins with s3FirstPause, doubles with
+// each round of refused requests, up to s3LastPause, and halves with each accepted request.
 type throttle struct {
 	next   http.RoundTripper
 	place  string
@@ -158,13 +158,13 @@ func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if pause := t.note(answer, time.Now()); pause > s3FirstPause {
-		t.herald.tell("%s: the server asks to slow down (%s): requests wait for %s", t.place, answer.Status, pause)
+		t.herald.tell("%s: the server asks to slow down (%s): requests are paused for %s", t.place, answer.Status, pause)
 	}
 	return answer, nil
 }
 
-// wait waits until requests may be sent, each at a moment of its own; where one pause
-// follows the other, about a minute.
+// wait waits until the request may be sent, each at a different moment. If one pause follows
+// another, it waits about a minute.
 func (t *throttle) wait(ctx context.Context) error {
 	for begun := time.Now(); time.Since(begun) < 2*s3LastPause; {
 		t.mu.Lock()
@@ -185,8 +185,8 @@ func (t *throttle) wait(ctx context.Context) error {
 	return nil
 }
 
-// note learns from an answer. It returns the pause that it has begun, 0 for none: answers to
-// requests that were under way when a pause began are of the same round.
+// note evaluates a response. It returns the pause that it has begun, or 0: responses to
+// requests that were in flight when a pause began belong to the same round.
 func (t *throttle) note(answer *http.Response, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

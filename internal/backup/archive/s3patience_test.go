@@ -90,7 +90,7 @@ func TestS3IsPatient(t *testing.T) {
 		{"no server for ever", gone, ever, false, s3Repeat, s3Repeat + time.Minute, 400, "connection refused", "connection refused"},
 		{"wrong address", gone, ever, true, 0, 10 * time.Second, s3Retries, "", "connection refused"},
 		{"silent server", silent, ever, true, (s3Retries - 1) * time.Minute, (s3Retries + 1) * time.Minute, s3Retries, "does not answer", "timeout"},
-		{"no right", refuses(403, "AccessDenied"), ever, false, 0, time.Second, 1, "", "credentials are valid or missing"},
+		{"no right", refuses(403, "AccessDenied"), ever, false, 0, time.Second, 1, "", "credentials are missing or lack"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begun, requests, said := time.Now(), 0, ""

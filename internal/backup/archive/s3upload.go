@@ -13,13 +13,13 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// s3Writer uploads an object in parts. One part is being filled, others are on
-// their way:
+// s3Writer uploads an object in parts. One part is being filled while others are being
+// uploaded:
 //
 //	Write -> [part] -> at most s3InFlight uploads of the whole storage -> S3
 //
-// An object that fits into one part is sent in one request. A part whose request
-// was cut is sent again from memory (s3Retries).
+// An object that fits into one part is sent in one request. A part whose request was
+// interrupted is sent again from memory (s3Retries).
 type s3Writer struct {
 	s    *S3
 	ctx  context.Context
@@ -29,7 +29,7 @@ type s3Writer struct {
 	buf    []byte
 	size   int64
 	sum    uint32 // CRC-32C of all bytes
-	upload string // id of the multipart upload, once there is one
+	upload string // id of the multipart upload; "" before it begins
 	parts  int
 
 	sending sync.WaitGroup
@@ -65,8 +65,8 @@ func (w *s3Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// buffer returns an empty one. Small objects never need all of a part, so that it
-// grows as it is filled.
+// buffer returns an empty buffer, which grows as it is filled: small objects never need all of
+// a part.
 func (s *S3) buffer() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,8 @@ func (s *S3) recycle(b []byte) {
 	}
 }
 
-// send puts the filled part on its way, and waits while there are enough of them.
+// send starts the upload of the filled part. It waits while s3InFlight parts are being
+// uploaded.
 func (w *s3Writer) send() error {
 	if w.parts == s3MaxParts {
 		return &Error{
@@ -145,8 +146,8 @@ func (w *s3Writer) sendPart(number int, data []byte) error {
 	return nil
 }
 
-// Commit completes the upload and makes sure that the server has what was
-// written: its length, and its CRC-32C part by part or by reading it back.
+// Commit completes the upload and makes sure that the server has what was written: its length,
+// and its CRC-32C, either part by part or by reading it back.
 func (w *s3Writer) Commit() (ObjectInfo, error) {
 	if w.upload == "" {
 		w.ended = true
@@ -169,7 +170,7 @@ func (w *s3Writer) Commit() (ObjectInfo, error) {
 	}
 	if err != nil && w.ctx.Err() == nil {
 		err = errors.Join(err, w.s.Delete(w.ctx, w.name))
-	} // else it may be another run's by now: a backup that has lost its lock ends the context
+	} // otherwise the object may be another run's: a backup that has lost its lock cancels the context
 	if err != nil {
 		return ObjectInfo{}, err
 	}
@@ -193,16 +194,16 @@ func (w *s3Writer) complete() error {
 	err := w.s.repeat(w.ctx, func() error {
 		_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
 		if err != nil && w.there() {
-			return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
+			return nil // the response was lost, or the request was repeated: the first one has completed the upload
 		}
 		return err
 	})
 	return w.s.fail("complete upload of", w.name, err)
 }
 
-// there reports whether the object is in the bucket as it was written. One of the same
-// length may be an older one: all of it is compared. That has s3Repeat in all: a server that says
-// nothing is not waited for once more as long as the upload has waited.
+// there reports whether the bucket has the object as it was written. Since an older object may
+// have the same length, all of it is compared, within s3Repeat in total: the upload has waited
+// long enough already.
 func (w *s3Writer) there() bool {
 	ctx, cancel := context.WithTimeout(w.ctx, s3Repeat)
 	defer cancel()
@@ -210,7 +211,7 @@ func (w *s3Writer) there() bool {
 	return err == nil && info.Size == w.size && w.s.compare(ctx, w.name, w.size, w.sum) == nil
 }
 
-// Abort gives up the upload. The context of the object has often ended by now.
+// Abort aborts the upload. The context of the object has often ended by then.
 func (w *s3Writer) Abort() error {
 	if w.ended {
 		return nil

@@ -6,28 +6,27 @@ import (
 	"time"
 )
 
-// Pipeline says for how long each stage of the chunks of a writer worked, and for how
-// long it waited for the one before and the one behind it, over all chunks together.
-// Waits are timed only where one happens, and work is what is left of a stage's
-// life, so that nothing is paid for a byte that flows.
+// Pipeline says for how long each stage of a writer's chunks worked, and for how long it waited
+// for the stages before and after it, summed over all chunks. Only waits are measured; work is
+// the rest of a stage's time, so that no byte costs a measurement.
 type Pipeline struct {
-	// Chunks counts those that these times are of.
+	// Chunks is the number of chunks in these times.
 	Chunks int64 `json:"chunks"`
 
-	// Read is the source: its input is the server, as far as it tells by AddWait;
-	// its output are free buffers, which the compressor gives back, and at the end the
-	// completion of the chunk, which is Finish. Sums of rows are its work.
+	// Read is the source. Its input is the server, as far as the caller reports that with
+	// AddWait; its output are free buffers from the compressor, and at the end the completion
+	// of the chunk, which is Finish. Checksums of rows are part of its work.
 	Read Stage `json:"read"`
 
-	// Finish is the part of Read's wait for its output in which chunks were completed:
-	// what was in the buffers is compressed and stored, and storage makes it durable.
+	// Finish is the part of Read's wait for its output in which chunks were completed: the
+	// buffers are compressed and stored, and the storage makes them durable.
 	Finish time.Duration `json:"finish_ns"`
 
 	// Compress includes the hash of the plain bytes.
 	Compress Stage `json:"compress"`
 
-	// Store has its parts: the hash of what is stored, encryption, a rate limit, and
-	// the storage itself, which is written to and, at last, makes it durable.
+	// Store has these parts: hashing the stored bytes, encryption, the rate limit, writing to
+	// the storage, and waiting until the storage has made the bytes durable.
 	Store   Stage         `json:"store"`
 	Hash    time.Duration `json:"hash_ns"`    // hashing the stored bytes
 	Encrypt time.Duration `json:"encrypt_ns"` // encrypting them
@@ -36,27 +35,27 @@ type Pipeline struct {
 	Commit  time.Duration `json:"commit_ns"`  // waiting until the storage has made them durable
 }
 
-// Stage is how the time of one stage was spent.
+// Stage says how the time of one stage was spent.
 type Stage struct {
 	Busy   time.Duration `json:"busy_ns"`        // time spent working
 	Input  time.Duration `json:"input_wait_ns"`  // time spent waiting for the stage before
-	Output time.Duration `json:"output_wait_ns"` // time spent waiting for the stage behind
+	Output time.Duration `json:"output_wait_ns"` // time spent waiting for the stage after it
 }
 
-// Total is all of its time.
+// Total returns the sum of all three.
 func (s Stage) Total() time.Duration { return s.Busy + s.Input + s.Output }
 
-// Shares says what the sources of a pipeline, that is those who read from the server,
-// spent their time on. They add up to 1 when there was any.
+// Shares say how the sources of a pipeline, which read from the server, spent their time. They
+// add up to 1, or are all 0 if there was no time.
 type Shares struct {
 	Server     float64 `json:"server"`     // waiting for rows
-	Own        float64 `json:"own"`        // taking rows apart and summing them
-	Compressor float64 `json:"compressor"` // waiting for a buffer that is compressed
-	Storage    float64 `json:"storage"`    // waiting for a buffer that is stored, and for durability
+	Own        float64 `json:"own"`        // parsing rows and computing checksums
+	Compressor float64 `json:"compressor"` // waiting for a buffer to be compressed
+	Storage    float64 `json:"storage"`    // waiting for a buffer to be stored, and for durability
 }
 
-// Shares tells who kept the sources waiting. A wait for the compressor counts as one
-// for the storage as far as the compressor waited for that.
+// Shares returns what the sources spent their time on. Waiting for the compressor counts as
+// waiting for the storage to the degree to which the compressor waited for the storage.
 func (p Pipeline) Shares() Shares {
 	all := p.Read.Total().Seconds()
 	if all <= 0 {
@@ -70,10 +69,10 @@ func (p Pipeline) Shares() Shares {
 	}
 }
 
-// clocks are the counters behind a Pipeline, in nanoseconds.
+// clocks are the counters of a Pipeline, in nanoseconds.
 type clocks struct {
 	chunks                              atomic.Int64
-	read, readInput, readFull, finish   atomic.Int64 // read is the whole life
+	read, readInput, readFull, finish   atomic.Int64 // read is the whole time
 	compress, compressInput, storesFull atomic.Int64
 	store, storeInput                   atomic.Int64
 	hash, top, limit, write, commit     atomic.Int64
@@ -94,13 +93,13 @@ func (c *clocks) pipeline() Pipeline {
 		Compress: stage(of(&c.compress), of(&c.compressInput), of(&c.storesFull)),
 		Store:    stage(of(&c.store), of(&c.storeInput), 0),
 		Hash:     of(&c.hash), Limit: of(&c.limit), Write: of(&c.write), Commit: of(&c.commit),
-		// The last stage's time in and above the object, without the time inside it.
+		// The time of the last stage outside of the object's methods.
 		Encrypt: max(0, of(&c.top)-of(&c.hash)-of(&c.limit)-of(&c.write)),
 	}
 }
 
-// receive takes a buffer of the stage before, and counts the wait where there is one.
-// The context ends it.
+// receive takes a buffer from the stage before, and measures the wait if there is one. It
+// returns early if the context ends.
 func receive(ctx context.Context, from <-chan []byte, wait *atomic.Int64) (b []byte, more bool, err error) {
 	select {
 	case b, more = <-from:

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// tarReader is a [Storage] that can only be read: an index of a tar file. Later
-// entries of a name replace earlier ones, as they do for tar.
+// tarReader is a read-only [Storage]: an index of a tar file. Later entries of a name replace
+// earlier ones, as in tar.
 type tarReader struct {
 	in    io.ReaderAt
 	place string
@@ -25,8 +25,8 @@ type tarEntry struct {
 	modified     time.Time
 }
 
-// maxTarEntries bounds the index that a hostile file can ask for: far above any
-// backup, at about 200 bytes each.
+// maxTarEntries limits the index, at about 200 bytes per entry, that a hostile file can cause;
+// it is far above the size of any backup.
 const maxTarEntries = 20_000_000
 
 // newTarReader reads the headers of a tar file of size bytes.
@@ -39,8 +39,8 @@ func newTarReader(in io.ReaderAt, size int64, place string) (*tarReader, error) 
 			return t, nil
 		}
 		if err != nil {
-			// The chunks in front of the damage may still be good, and a stream that was cut
-			// short has no manifest, which the reader will report.
+			// The chunks before the damage may be intact. A stream that was cut has no
+			// manifest, which the reader reports.
 			if len(t.index) > 0 {
 				return t, nil
 			}
@@ -50,7 +50,7 @@ func newTarReader(in io.ReaderAt, size int64, place string) (*tarReader, error) 
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", place, err)
 		}
-		// An entry that the end of a cut stream is missing from is none.
+		// An incomplete entry at the end of a cut stream does not count.
 		if h.Typeflag != tar.TypeReg || len(t.index) >= maxTarEntries || h.Size > size-offset {
 			continue
 		}

@@ -11,35 +11,34 @@ import (
 	"time"
 )
 
-// segmentBytes is how much of an object a tar stream keeps in memory: a tar entry
-// says its length first, and the length of a chunk is known last. A chunk up
-// to this size is one entry under its own name; a longer one is cut into
-// entries of this size, among which those of other chunks may lie.
+// segmentBytes is how much of an object a tar stream keeps in memory: a tar entry begins with
+// its length, and the length of a chunk is known only at its end. A chunk up to this size is
+// one entry under its own name; a longer one is cut into entries of this size, and entries of
+// other chunks may lie between them.
 const segmentBytes = 4 << 20
 
-// partSuffix follows the name of a chunk that was cut, and then a number of six
-// digits from 1: `cat name.part-*` is the chunk.
+// partSuffix and a number of six digits, from 1, follow the name of a chunk that was cut: `cat
+// name.part-*` is the chunk.
 const partSuffix = ".part-"
 
 func segmentName(name string, n int) string { return fmt.Sprintf("%s%s%06d", name, partSuffix, n) }
 
-// tarWriter is a [Storage] that can only be written: entries go to a stream as
-// they become complete.
+// tarWriter is a write-only [Storage]: entries are written to a stream as they become complete.
 type tarWriter struct {
 	now  func() time.Time
-	free chan []byte // segments to be used again
+	free chan []byte // segments for reuse
 
 	mu    sync.Mutex
 	tar   *tar.Writer
-	err   error           // a stream that failed once is no stream any more
-	names map[string]bool // what has gone out
+	err   error           // a stream that failed once stays failed
+	names map[string]bool // names of the entries written
 }
 
 func newTarWriter(out io.Writer, now func() time.Time) *tarWriter {
 	return &tarWriter{now: now, tar: tar.NewWriter(out), names: map[string]bool{}, free: make(chan []byte, 64)}
 }
 
-// errStream is what a stream cannot do.
+// errStream is the error of operations that a stream does not support.
 var errStream = fmt.Errorf("a tar stream can only be written from its beginning to its end: %w", errors.ErrUnsupported)
 
 func (t *tarWriter) entry(name string, data []byte) error {
@@ -64,7 +63,7 @@ func (t *tarWriter) entry(name string, data []byte) error {
 	return t.err
 }
 
-// Close ends the stream as tar does. It does not close what is below.
+// Close ends the stream as tar does. It does not close the underlying writer.
 func (t *tarWriter) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,12 +78,12 @@ func (t *tarWriter) Create(_ context.Context, name string) (ObjectWriter, error)
 	return &tarObject{t: t, name: name}, nil
 }
 
-// tarObject is an object on its way into the stream.
+// tarObject is an object that is being written to the stream.
 type tarObject struct {
 	t    *tarWriter
 	name string
 	buf  []byte
-	cut  int // segments that have gone out
+	cut  int // segments that were written
 	size int64
 	done bool
 }
@@ -128,7 +127,7 @@ func (o *tarObject) Commit() (ObjectInfo, error) {
 	return ObjectInfo{Name: o.name, Size: o.size, Segments: max(1, o.cut)}, nil
 }
 
-// Abort leaves what has gone out in the stream, where no manifest lists it.
+// Abort leaves the segments already written in the stream, where no manifest lists them.
 func (o *tarObject) Abort() error {
 	if !o.done {
 		o.recycle()
@@ -147,8 +146,8 @@ func (o *tarObject) recycle() {
 	}
 }
 
-// segment returns an empty buffer. Small chunks never need all of one, so that it
-// grows as it is filled.
+// segment returns an empty buffer, which grows as it is filled: small chunks never need all of
+// one.
 func (t *tarWriter) segment() []byte {
 	select {
 	case b := <-t.free:

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// VerifyOptions says how to verify.
+// VerifyOptions configure Verify.
 type VerifyOptions struct {
 	// Parallel is how many chunks are read at once. Default: 2.
 	Parallel int
 
-	// StoredOnly compares the stored bytes only. It is implied when the backup
-	// is encrypted and there is no key.
+	// StoredOnly compares the stored bytes only. It is implied if the backup is encrypted and
+	// no key was given.
 	StoredOnly bool
 
 	// Progress is called after every chunk, by one goroutine at a time. Default: nil.
 	Progress func(Progress)
 }
 
-// Progress is how far a verification is.
+// Progress is the progress of a verification.
 type Progress struct {
 	Chunks, TotalChunks int
 	Bytes, TotalBytes   int64 // stored bytes
@@ -46,12 +46,12 @@ type Verification struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// OK reports whether all chunks are good.
+// OK reports whether all chunks are intact.
 func (v *Verification) OK() bool { return len(v.Bad) == 0 }
 
-// Verify reads every byte of every chunk and compares. With the key it also
-// decrypts, decompresses and compares the plain bytes. It goes on after a bad
-// chunk; the error is for what keeps it from going on, such as ctx.
+// Verify reads every byte of every chunk and compares the hashes. With a key it also decrypts,
+// decompresses and compares the plain bytes. It continues after a damaged chunk; it returns an
+// error only if it cannot continue, for example because ctx has ended.
 func (r *Reader) Verify(ctx context.Context, opts VerifyOptions) (*Verification, error) {
 	v := &Verification{StoredOnly: opts.StoredOnly || r.manifest.Encryption != nil && r.keys == nil}
 	total := Progress{TotalChunks: len(r.manifest.Chunks), TotalBytes: r.manifest.Totals.StoredBytes}
@@ -113,9 +113,9 @@ func (r *Reader) Verify(ctx context.Context, opts VerifyOptions) (*Verification,
 	return v, nil
 }
 
-// CheckDefinitions reads everything but rows and large objects, which are compared
-// while they are read: definitions in all their forms, state, and the list of sums.
-// A restore that finds damage there has not touched its target yet.
+// CheckDefinitions verifies everything but rows and large objects, which are verified while a
+// restore reads them: definitions, state, and SHA256SUMS. So a restore finds damage there
+// before it changes its target.
 func (r *Reader) CheckDefinitions(ctx context.Context) error {
 	if err := r.checkSums(ctx); err != nil {
 		return err
@@ -132,13 +132,13 @@ func (r *Reader) CheckDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// checkSums compares the list of sums with the manifest.
+// checkSums compares SHA256SUMS with the manifest.
 func (r *Reader) checkSums(ctx context.Context) error {
 	_, err := wanted(ctx, r.storage, r.dir, sumsName, r.sums, maxManifest)
 	return unreadable(sumsName, sumsName, err)
 }
 
-// checkKey compares the file with the key that a passphrase opens.
+// checkKey compares the key file of a passphrase with the manifest.
 func (r *Reader) checkKey(ctx context.Context) error {
 	e := r.manifest.Encryption
 	if e == nil || e.KeyFile == "" {
@@ -148,7 +148,7 @@ func (r *Reader) checkKey(ctx context.Context) error {
 	return unreadable(e.KeyFile, e.KeyFile, err)
 }
 
-// verifyChunk reads a chunk to its end and returns how many plain bytes it has.
+// verifyChunk reads a chunk to its end and returns the number of its plain bytes.
 func (r *Reader) verifyChunk(ctx context.Context, c *Chunk, storedOnly bool) (int64, error) {
 	open := r.open
 	if storedOnly {
@@ -165,8 +165,9 @@ func (r *Reader) verifyChunk(ctx context.Context, c *Chunk, storedOnly bool) (in
 	return n, unreadable(c.Path, c.File, errors.Join(err, in.Close()))
 }
 
-// unreadable makes damage of what a disk says of a file whose bytes it has lost. What
-// keeps anybody from reading any file, such as a storage that is away, stays what it is.
+// unreadable converts the error of a disk that has lost bytes of a file to a ChunkError. Errors
+// that affect all files, such as those of a storage that is unreachable, are returned
+// unchanged.
 func unreadable(path, file string, err error) error {
 	var bad *ChunkError
 	if errors.As(err, &bad) || !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EBADMSG) {
@@ -175,11 +176,11 @@ func unreadable(path, file string, err error) error {
 	return &ChunkError{Path: path, File: file, Fault: ErrCorrupt, Err: err}
 }
 
-// onlyReader hides WriteTo, which some decoders have and which would hide where
-// an error came from.
+// onlyReader hides WriteTo, which some decoders have, and which would hide the source of an
+// error.
 type onlyReader struct{ io.Reader }
 
-// unknown lists the objects that the manifest does not.
+// unknown lists the objects that the manifest does not list.
 func (r *Reader) unknown(ctx context.Context) ([]string, error) {
 	known := map[string]bool{}
 	for i := range r.manifest.Chunks {
@@ -198,7 +199,7 @@ func (r *Reader) unknown(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		name := strings.TrimPrefix(o.Name, r.dir)
-		of := name // the chunk of a segment
+		of := name // the chunk that a segment belongs to
 		if i := strings.LastIndex(name, partSuffix); i >= 0 {
 			of = name[:i+len(partSuffix)]
 		}

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// A Writer writes one backup. Its methods are safe for concurrent use. Exactly
-// one of Finish and Abort ends it.
+// A Writer writes one backup. Its methods are safe for concurrent use. Exactly one of Finish
+// and Abort ends it.
 type Writer struct {
 	opts    Options
 	storage Storage
-	dir     string // the backup's directory with a slash at its end
+	dir     string // the backup's directory with a trailing slash
 	begun   time.Time
 
-	seal     *sealer  // nil: nothing is encrypted
+	seal     *sealer  // nil: not encrypted
 	lock     *lock    // nil in a stream
-	journal  *journal // nil in a stream, and where names are hidden
+	journal  *journal // nil in a stream, and if names are hidden
 	buffers  *bufferPool
 	encoders *encoders
 	limit    limiter
@@ -34,12 +34,12 @@ type Writer struct {
 
 	rows, plainBytes, storedBytes atomic.Int64
 
-	late atomic.Pointer[error] // of chunks that were to become complete beside, the first one
+	late atomic.Pointer[error] // the first error of a chunk that was closed with CloseBeside
 
 	mu           sync.Mutex
 	ended        bool
-	open         map[string]*ChunkWriter  // nil while a chunk is being opened
-	ending       map[string]chan struct{} // of open chunks that become complete beside; closed when they are or have failed
+	open         map[string]*ChunkWriter  // the value is nil while a chunk is being opened
+	ending       map[string]chan struct{} // open chunks that complete in the background; closed when they are complete or have failed
 	done         map[string]Chunk
 	chunks       int // completed in this run
 	resumed      int
@@ -61,7 +61,7 @@ func newWriter(s Storage, opts Options) (*Writer, error) {
 	}, nil
 }
 
-// encryption is what the manifest says of it.
+// encryption returns what the manifest says about encryption.
 func (w *Writer) encryption() *Encryption {
 	if w.seal == nil {
 		return nil
@@ -72,7 +72,7 @@ func (w *Writer) encryption() *Encryption {
 // ID returns the backup's id.
 func (w *Writer) ID() string { return w.opts.ID }
 
-// fileName returns the name of a chunk's object below the backup.
+// fileName returns the name of a chunk's object, relative to the backup.
 func (w *Writer) fileName(path string) string {
 	if w.opts.Encryption.HideNames {
 		sum := sha256.Sum256([]byte(w.opts.ID + "\x00" + path))
@@ -85,9 +85,9 @@ func (w *Writer) fileName(path string) string {
 	return path
 }
 
-// Chunk begins a chunk. It waits while Options.Parallel chunks are open. A path
-// can be written again only after Abort of its chunk. When ctx ends, the chunk
-// fails; it must still be aborted.
+// Chunk begins a chunk. It waits while Options.Parallel chunks are open. A path can be written
+// again only after Abort of its chunk. When ctx ends, the chunk fails; it must still be
+// aborted.
 func (w *Writer) Chunk(ctx context.Context, info ChunkInfo) (*ChunkWriter, error) {
 	if err := checkPath(info.Path); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (w *Writer) Chunk(ctx context.Context, info ChunkInfo) (*ChunkWriter, error
 	ended := w.ended
 	w.open[info.Path] = c
 	w.mu.Unlock()
-	if ended { // Abort came between, and did not see this chunk
+	if ended { // Abort was called meanwhile, and did not see this chunk
 		return nil, errors.Join(errEnded, c.Abort())
 	}
 	return c, nil
@@ -177,7 +177,7 @@ func (w *Writer) equip(c *ChunkWriter) error {
 	return nil
 }
 
-// held returns ErrLocked when the backup is another run's by now.
+// held returns ErrLocked if another run has taken over the backup.
 func (w *Writer) held(ctx context.Context) error {
 	if w.lock == nil {
 		return nil
@@ -188,7 +188,7 @@ func (w *Writer) held(ctx context.Context) error {
 // complete records a chunk that is in the storage.
 func (w *Writer) complete(c Chunk) error {
 	if strings.HasPrefix(c.File, c.Path) {
-		c.Path = c.File[:len(c.Path)] // there may be many, and one copy of it is enough
+		c.Path = c.File[:len(c.Path)] // keep one copy of the text: there may be many chunks
 	}
 	if w.journal != nil {
 		line, err := chunkLine(c)
@@ -208,7 +208,7 @@ func (w *Writer) complete(c Chunk) error {
 	return nil
 }
 
-// beside runs the completion of an open chunk while its caller goes on.
+// beside completes an open chunk in the background.
 func (w *Writer) beside(path string, complete func() error) {
 	over := make(chan struct{})
 	w.mu.Lock()
@@ -228,8 +228,8 @@ func (w *Writer) beside(path string, complete func() error) {
 	}()
 }
 
-// await waits until the chunk of a path has become complete, or has failed, if it is on
-// its way.
+// await waits until the chunk of a path has completed or failed, if it was closed with
+// CloseBeside.
 func (w *Writer) await(path string) {
 	w.mu.Lock()
 	over := w.ending[path]
@@ -239,8 +239,8 @@ func (w *Writer) await(path string) {
 	}
 }
 
-// awaitAll waits for all chunks that are on their way (see [ChunkWriter.CloseBeside]), and
-// returns the first error of any.
+// awaitAll waits for all chunks that complete in the background (see
+// [ChunkWriter.CloseBeside]), and returns the first error.
 func (w *Writer) awaitAll() error {
 	w.mu.Lock()
 	all := slices.Collect(maps.Values(w.ending))
@@ -254,15 +254,15 @@ func (w *Writer) awaitAll() error {
 	return nil
 }
 
-// settlePatience bounds how long a backup that fails waits for chunks on their way: their
-// storage may be what hangs.
+// settlePatience limits how long a failed backup waits for chunks that complete in the
+// background: their storage may be what hangs.
 const settlePatience = 5 * time.Second
 
-// Fail ends a backup that has failed. It waits some seconds for chunks that are on their way
-// (see [ChunkWriter.CloseBeside]), and keeps what is complete for a later Resume; if nothing
-// is, all is deleted. It returns the cause, with what went wrong while it ended. A chunk that
-// failed on its way is the cause by itself: what was being done when that came to light, such
-// as reading another table, is not to blame.
+// Fail ends a backup that has failed. It waits some seconds for chunks that complete in the
+// background (see [ChunkWriter.CloseBeside]), and keeps complete chunks for a later Resume; if
+// there are none, it deletes everything. It returns the cause, joined with errors of the
+// cleanup. If a chunk failed in the background, its error is the cause: whatever failed because
+// of it, such as reading another table, is not to blame.
 func (w *Writer) Fail(cause error) error {
 	if late := w.late.Load(); late != nil && errors.Is(cause, *late) {
 		cause = *late
@@ -271,19 +271,19 @@ func (w *Writer) Fail(cause error) error {
 		settled := make(chan struct{})
 		go func() {
 			defer close(settled)
-			_ = w.awaitAll() // why one is not complete is no news
+			_ = w.awaitAll() // the errors of failed chunks are known already
 		}()
 		timer := time.NewTimer(settlePatience)
 		defer timer.Stop()
 		select {
 		case <-settled:
-		case <-timer.C: // Abort ends them, and then what waits for them
+		case <-timer.C: // Abort cancels them, and then what waits for them
 		}
 	}
 	return errors.Join(cause, w.Abort(w.Stats().Complete() > 0))
 }
 
-// forget takes back what a chunk that was given up had counted.
+// forget subtracts what an aborted chunk had counted.
 func (w *Writer) forget(c *ChunkWriter) {
 	w.rows.Add(-c.rows.Load())
 	w.plainBytes.Add(-c.plainBytes.Load())
@@ -291,10 +291,10 @@ func (w *Writer) forget(c *ChunkWriter) {
 	w.unclaim(c.chunk.Path)
 }
 
-// Done returns the chunk with this path if it is complete, be it in this run or,
-// when resuming, in an earlier one. A caller that resumes asks before it reads
-// from the server, and compares Attributes where a chunk of another snapshot
-// will not do. It waits for a chunk that is on its way; see [ChunkWriter.CloseBeside].
+// Done returns the chunk with this path if it is complete, whether in this run or, when
+// resuming, in an earlier one. A caller that resumes calls it before reading from the server,
+// and compares Attributes if a chunk of another snapshot is not acceptable. It waits for a
+// chunk that completes in the background; see [ChunkWriter.CloseBeside].
 func (w *Writer) Done(path string) (Chunk, bool) {
 	w.await(path)
 	w.mu.Lock()
@@ -313,7 +313,7 @@ func (w *Writer) Resumed() []Chunk {
 	return sortedChunks(w.done)
 }
 
-// Discard forgets a complete chunk, so that it can be written again.
+// Discard removes a complete chunk, so that it can be written again.
 func (w *Writer) Discard(ctx context.Context, path string) error {
 	c, ok := w.Done(path)
 	if !ok {
@@ -342,8 +342,7 @@ func (w *Writer) Discard(ctx context.Context, path string) error {
 	return nil
 }
 
-// Stats returns what has happened so far. It costs little: a progress bar may
-// ask often.
+// Stats returns the counters so far. It is cheap: a progress bar may call it often.
 func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -357,31 +356,30 @@ func (w *Writer) Stats() Stats {
 
 // Stats are a writer's counters.
 type Stats struct {
-	// Chunks counts the complete chunks of this run. Rows, PlainBytes and
-	// StoredBytes are of this run, too, and include the OpenChunks; what a
-	// chunk counted before it was aborted is taken back.
+	// Chunks counts the complete chunks of this run. Rows, PlainBytes and StoredBytes are of
+	// this run, too, and include the open chunks; what an aborted chunk had counted is
+	// subtracted.
 	Chunks, OpenChunks int
 	Rows               int64
 	PlainBytes         int64
 	StoredBytes        int64
 
-	// ResumedChunks and their plain bytes are what earlier runs left.
+	// ResumedChunks and their plain bytes are from earlier runs.
 	ResumedChunks     int
 	ResumedPlainBytes int64
 
 	Buffers BufferStats
 
-	// Pipeline says which stages worked and which waited, of all that have ended.
+	// Pipeline says which stages worked and which waited, over all chunks that have ended.
 	Pipeline Pipeline
 }
 
-// Complete counts the chunks that a resumed run would find.
+// Complete returns the number of chunks that a resumed run would find.
 func (s Stats) Complete() int { return s.Chunks + s.ResumedChunks }
 
-// Abort gives the backup up without a manifest and releases the lock. With keep,
-// its complete chunks and the journal stay for a later Resume; otherwise all is
-// deleted. Chunks that are still open are aborted. Abort after Finish does
-// nothing.
+// Abort ends the backup without a manifest and releases the lock. With keep, its complete
+// chunks and the journal remain for a later Resume; otherwise everything is deleted. Chunks
+// that are still open are aborted. Abort after Finish does nothing.
 func (w *Writer) Abort(keep bool) error {
 	w.mu.Lock()
 	if w.ended {
@@ -397,9 +395,9 @@ func (w *Writer) Abort(keep bool) error {
 			errs = append(errs, c.Abort())
 		}
 	}
-	_ = w.awaitAll() // which Abort has cancelled, or which come to their end
-	// The context of the backup has often ended by now; cleaning up must not
-	// depend on it, and must not hang either.
+	_ = w.awaitAll() // Abort has cancelled them, or they are about to end
+	// The context of the backup has often ended by now; the cleanup must not depend on it, and
+	// must not hang either.
 	ctx, cancel := context.WithTimeout(context.Background(), runPatience)
 	defer cancel()
 	errs = append(errs, w.leave(ctx, keep && w.journal != nil))
@@ -409,7 +407,7 @@ func (w *Writer) Abort(keep bool) error {
 	return nil
 }
 
-// leave ends the run of a backup that is not finished.
+// leave ends the run of an unfinished backup.
 func (w *Writer) leave(ctx context.Context, keep bool) error {
 	var errs []error
 	if w.journal != nil {
@@ -418,12 +416,12 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 	switch {
 	case w.lock == nil:
 	case errors.Is(w.lock.held(ctx), ErrLocked):
-		w.lock.halt() // what there is belongs to the run that took over
+		w.lock.halt() // the files belong to the run that took over
 	case keep:
 		errs = append(errs, w.lock.release(ctx))
 	default:
 		w.lock.halt()
-		// At the end of its lease, what there is may become another run's.
+		// When its lease ends, another run may take over the backup.
 		ctx, cancel := context.WithTimeout(ctx, w.lock.lease())
 		defer cancel()
 		errs = append(errs, removeBackup(ctx, w.storage, w.dir))
@@ -432,14 +430,14 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 }
 
 func sortedChunks(m map[string]Chunk) []Chunk {
-	all := slices.AppendSeq(make([]Chunk, 0, len(m)), maps.Values(m)) // not grown on the way: there may be many
+	all := slices.AppendSeq(make([]Chunk, 0, len(m)), maps.Values(m)) // allocated at once: there may be many
 	slices.SortFunc(all, func(a, b Chunk) int { return cmp.Compare(a.Path, b.Path) })
 	return all
 }
 
-// CreateStream begins a backup as one tar stream to out. There is no lock, no
-// journal and no resuming. The caller closes out after Finish or Abort; a
-// stream without Finish has no manifest and is no backup.
+// CreateStream begins a backup as one tar stream to out. There is no lock and no journal, and
+// it cannot be resumed. The caller closes out after Finish or Abort; a stream without Finish
+// has no manifest and is not a backup.
 func CreateStream(ctx context.Context, out io.Writer, opts Options) (*Writer, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {

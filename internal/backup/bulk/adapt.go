@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Adapt bounds a number of jobs that follows what the server and the storage give.
-// The zero Adapt leaves the number as it is.
+// Adapt lets the number of jobs follow the throughput of server and storage. The zero Adapt
+// keeps the number fixed.
 type Adapt struct {
-	// Min and Max bound the number. Max 0: it does not change. Default of Min: 1.
+	// Min and Max limit the number. Max 0: it is fixed. Default of Min: 1.
 	Min, Max int
 
-	// Idle is after which time without work a job's connection is let go of.
-	// Default: DefaultIdle.
+	// Idle is how long a job may have no work before its connection is closed. Default:
+	// DefaultIdle.
 	Idle time.Duration
 }
 
-// Validate names the flag that is wrong.
+// Validate returns an error that names the invalid flag.
 func (a Adapt) Validate() error {
 	switch {
 	case a.Min < 0:
@@ -34,8 +34,8 @@ func (a Adapt) Validate() error {
 	return nil
 }
 
-// Start is with how many it begins where so many are asked for: as many, within the
-// bounds. A number that makes no sense stays one.
+// Start returns the number to start with if jobs are requested: jobs, moved within the limits.
+// A number below 1 is returned unchanged, for validation to report.
 func (a Adapt) Start(jobs int) int {
 	if a.Max > 0 && jobs > 0 {
 		return max(a.Min, min(jobs, a.Max))
@@ -43,7 +43,7 @@ func (a Adapt) Start(jobs int) int {
 	return jobs
 }
 
-// Least is how few there can be, where jobs are asked for at the beginning.
+// Least returns the smallest number, if jobs are requested at the start.
 func (a Adapt) Least(jobs int) int {
 	if a.Max > 0 {
 		return max(1, a.Min)
@@ -51,7 +51,7 @@ func (a Adapt) Least(jobs int) int {
 	return jobs
 }
 
-// Most is how many there can be, where jobs are asked for at the beginning.
+// Most returns the largest number, if jobs are requested at the start.
 func (a Adapt) Most(jobs int) int {
 	if a.Max > 0 {
 		return a.Max
@@ -59,7 +59,7 @@ func (a Adapt) Most(jobs int) int {
 	return jobs
 }
 
-// Crew is the crew for one of so many databases that share the jobs.
+// Crew returns the Crew for each of so many databases that share the jobs.
 func (a Adapt) Crew(jobs, databases int) Crew {
 	part := func(n int) int { return max(1, n/max(1, databases)) }
 	c := Crew{Start: part(jobs), Idle: a.Idle}

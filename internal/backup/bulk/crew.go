@@ -9,34 +9,33 @@ import (
 	"time"
 )
 
-// A Crew is how many workers do the jobs of a graph. Without Most their number is
-// fixed. With it, there are more of them while more of them move more bytes, and
-// fewer when fewer do as well or when there is nothing to do; which worker does a
-// job never changes what the job does.
+// A Crew is a pool of workers that run the jobs of a graph. Without Most, their number is
+// fixed. With Most, the number grows while more workers move more bytes, and shrinks if fewer
+// do as well or if there is no work. Which worker runs a job does not change what the job does.
 type Crew struct {
-	// Start is how many there are at the beginning, and all the time without Most.
+	// Start is the number of workers at the beginning, and throughout without Most.
 	Start int
 
-	// Least and Most bound their number. Default: Start, and no change.
+	// Least and Most limit the number. Default: Start; the number is fixed.
 	Least, Most int
 
-	// Idle is how long one of more than Least waits for a job before it ends.
+	// Idle is how long a worker waits for a job before it ends, if there are more than Least.
 	// Default: DefaultIdle.
 	Idle time.Duration
 
-	// Moved counts the bytes that the jobs have moved. The number of workers follows
-	// its growth; without it only idle ones end. It must be safe for concurrent use.
+	// Moved returns the number of bytes that the jobs have moved. The number of workers follows
+	// its growth; if nil, only idle workers end. It must be safe for concurrent use.
 	Moved func() int64
 
-	// Rest is called by a worker that ends before the jobs do, so that it can let go
-	// of what it holds, such as a session. A later one of its number begins anew.
+	// Rest is called by a worker that ends before the jobs do, to release its resources, such
+	// as a session. A later worker with the same number starts afresh.
 	Rest func(worker int) error
 
-	// Window is how long bytes are counted before the number may change. Default:
+	// Window is the length of a measurement, after which the number may change. Default:
 	// DefaultWindow.
 	Window time.Duration
 
-	// Stats is filled in. Default: nil, nobody looks.
+	// Stats, if not nil, is filled in.
 	Stats *CrewStats
 }
 
@@ -48,14 +47,14 @@ const (
 
 // CrewStats are the metrics of a crew.
 type CrewStats struct {
-	// Name says whose jobs these were, such as a database.
+	// Name says whose jobs these were: the name of a database, for example.
 	Name string `json:"name,omitempty"`
 
 	Least int `json:"least"` // the fewest workers allowed
 	Start int `json:"start"` // workers at the start
 	Most  int `json:"most"`  // the most workers allowed
 
-	// Peak is how many there were at most.
+	// Peak is the largest number of workers at one time.
 	Peak int     `json:"peak"`
 	Busy float64 `json:"busy"` // how many worked at the same time, on average
 
@@ -64,9 +63,9 @@ type CrewStats struct {
 
 	Grown  int `json:"grown,omitempty"`  // how often the throughput added a worker
 	Shrunk int `json:"shrunk,omitempty"` // how often the throughput took a worker away
-	Idled  int `json:"idled,omitempty"`  // workers that ended for want of jobs
+	Idled  int `json:"idled,omitempty"`  // workers that ended because there were no jobs
 
-	// Steps are the first changes, and what was measured before each.
+	// Steps are the first changes of the number, with the measurement before each.
 	Steps []CrewStep `json:"steps,omitempty"`
 }
 
@@ -77,22 +76,22 @@ type CrewStep struct {
 	Rate    float64       `json:"rate"`    // bytes per second with the number before
 }
 
-// maxSteps bounds what is kept of them.
+// maxSteps limits the number of recorded steps.
 const maxSteps = 100
 
-// A PanicError is a job that panicked.
+// A PanicError says that a job panicked.
 type PanicError struct {
 	Job   string
 	Value any
 	Stack []byte
 }
 
-// Error names the job, and asks for a report.
+// Error names the job, and asks the user to report the bug.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("%s: weir panicked: %v; this is an error in weir, please report it with this stack:\n%s", e.Job, e.Value, e.Stack)
 }
 
-// Guarded runs f. If it panics, that is a [*PanicError] about a job of this name.
+// Guarded runs f. If f panics, it returns a [*PanicError] with the name of the job.
 func Guarded(job string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -102,7 +101,7 @@ func Guarded(job string, f func() error) (err error) {
 	return f()
 }
 
-// Run does all jobs as [Run] does.
+// Run runs all jobs as [Run] does.
 func (c Crew) Run(ctx context.Context, jobs []Job) error {
 	g, err := newGraph(jobs)
 	if err != nil {
@@ -145,31 +144,31 @@ func (c Crew) Run(ctx context.Context, jobs []Job) error {
 	return g.result(ctx)
 }
 
-// crew is the state of a Crew at work. The graph's mutex guards it.
+// crew is the state of a running Crew, guarded by the graph's mutex.
 type crew struct {
 	Crew
 	ctx   context.Context // of the jobs
 	g     *graph
-	pilot *pilot // nil: nothing is known of bytes
+	pilot *pilot // nil: Crew.Moved is nil
 	begun time.Time
 	start func(w int)
 	all   sync.WaitGroup
 
-	limit   int         // how many there may be
-	alive   []*workings // by worker; nil: not there
+	limit   int         // maximum number of workers at the moment
+	alive   []*workings // by worker; nil: not running
 	there   int
 	resting int
 	stats   CrewStats
 
 	busy    time.Duration // of all workers together
-	changed bool          // within the window somebody came, left or rested
+	changed bool          // a worker started, ended or waited within the window
 }
 
-// workings is one worker.
+// workings is the state of one worker.
 type workings struct {
 	since   time.Time
 	resting bool
-	leaving bool // and not counted any more
+	leaving bool // about to end, and not counted any more
 }
 
 func newCrew(ctx context.Context, c Crew, g *graph, jobs int) *crew {
@@ -193,19 +192,19 @@ func newCrew(ctx context.Context, c Crew, g *graph, jobs int) *crew {
 	return t
 }
 
-// fixed reports whether nothing ever changes.
+// fixed reports whether the number of workers is fixed.
 func (t *crew) fixed() bool { return t.Least == t.Most }
 
-// over reports whether no further job starts.
+// over reports whether no further job will start.
 func (t *crew) over() bool { return t.g.left == 0 || t.g.err != nil || t.ctx.Err() != nil }
 
-// staff starts workers for jobs that wait for one, as many as there may be.
+// staff starts workers for ready jobs, up to the limit.
 func (t *crew) staff() {
 	if t.over() {
 		return
 	}
 	for w := 0; w < len(t.alive) && t.there < t.limit; w++ {
-		// Those of a fixed crew are there from the beginning on.
+		// The workers of a fixed crew run from the beginning.
 		if !t.fixed() && t.there >= t.Least && len(t.g.ready) <= t.resting {
 			return
 		}
@@ -221,8 +220,8 @@ func (t *crew) staff() {
 	}
 }
 
-// leaves reports whether worker w ends now: there are more than there may be, or
-// it has had nothing to do for too long.
+// leaves reports whether worker w ends now: there are too many workers, or it has been idle for
+// too long.
 func (t *crew) leaves(w int) bool {
 	a := t.alive[w]
 	idle := !t.fixed() && t.there > t.Least && len(t.g.ready) == 0 && a.resting && time.Since(a.since) >= t.Idle
@@ -235,7 +234,7 @@ func (t *crew) leaves(w int) bool {
 	return a.leaving
 }
 
-// rests says that worker w waits for a job.
+// rests records that worker w waits for a job.
 func (t *crew) rests(w int) {
 	if a := t.alive[w]; !a.resting {
 		a.resting, a.since = true, time.Now()
@@ -244,7 +243,7 @@ func (t *crew) rests(w int) {
 	}
 }
 
-// works says that worker w begins a job.
+// works records that worker w begins a job.
 func (t *crew) works(w int) {
 	if a := t.alive[w]; a.resting {
 		a.resting = false
@@ -254,7 +253,7 @@ func (t *crew) works(w int) {
 	t.alive[w].since = time.Now()
 }
 
-// ended says that worker w has ended a job.
+// ended records that worker w has ended a job.
 func (t *crew) ended(w int, err error) {
 	t.busy += time.Since(t.alive[w].since)
 	if err != nil {
@@ -264,8 +263,8 @@ func (t *crew) ended(w int, err error) {
 	}
 }
 
-// leave counts worker w out. What it holds is let go of before another one of its
-// number can come.
+// leave removes worker w. Its resources are released before another worker with its number can
+// start.
 func (t *crew) leave(w int) error {
 	t.g.mu.Lock()
 	early := !t.over()
@@ -288,12 +287,11 @@ func (t *crew) leave(w int) error {
 	}
 	t.alive[w] = nil
 	t.changed = true
-	t.staff() // a job may have become ready just now
+	t.staff() // a job may have become ready meanwhile
 	return err
 }
 
-// watch looks at the crew after each window, until the function that it returns is
-// called.
+// watch calls look after each window, until the returned function is called.
 func (t *crew) watch(ctx context.Context) (stop func()) {
 	if t.fixed() {
 		return func() {}
@@ -329,12 +327,12 @@ func (t *crew) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// look takes the rate of a window and changes the number of workers by it.
+// look adjusts the number of workers to the rate of a window.
 func (t *crew) look(rate float64) {
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()
-	// A window tells what so many workers do if all of them worked all the time, and
-	// another one would have had something to do.
+	// A window counts only if all workers were busy throughout, and another one would have had
+	// a job.
 	if t.pilot != nil && !t.changed && t.there == t.limit && t.resting == 0 && len(t.g.ready) > 0 {
 		if n := t.pilot.window(rate); n != t.limit {
 			if n > t.limit {
@@ -351,7 +349,7 @@ func (t *crew) look(rate float64) {
 	}
 	t.changed = false
 	t.staff()
-	t.g.wake.Broadcast() // those that idle look at the clock
+	t.g.wake.Broadcast() // idle workers check the time
 }
 
 // report fills in the statistics.

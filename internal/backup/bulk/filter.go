@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// A Pattern selects objects by name, in the language of pg_dump and psql:
-// unquoted letters are folded to lower case, double quotes keep a name as it
-// is, "*" and "?" stand for any characters and any one character, other
-// characters of regular expressions but "$" keep their meaning, and a dot
-// divides schema and name.
+// A Pattern selects objects by name, in the pattern language of pg_dump and psql: unquoted
+// letters are folded to lower case, double quotes keep a name unchanged, "*" stands for any
+// characters and "?" for any one character, other characters of regular expressions except "$"
+// keep their meaning, and a dot separates schema and name.
 type Pattern struct {
 	// Source is the pattern as it was written.
 	Source string
 
-	// Schema and Name are anchored regular expressions that PostgreSQL and Go
-	// both read. Schema is empty when the pattern says nothing of it; in a
-	// pattern of schemas, Name is the schema's.
+	// Schema and Name are anchored regular expressions that both PostgreSQL and Go accept.
+	// Schema is empty if the pattern names no schema; in a pattern for schemas, Name is the
+	// schema's.
 	Schema, Name string
 
 	schema, name *regexp.Regexp
 }
 
-// ParsePattern reads a pattern of tables: NAME or SCHEMA.NAME.
+// ParsePattern parses a pattern for tables: NAME or SCHEMA.NAME.
 func ParsePattern(s string) (Pattern, error) {
 	parts, err := translate(s)
 	if err != nil {
@@ -38,7 +37,7 @@ func ParsePattern(s string) (Pattern, error) {
 	return Pattern{}, fmt.Errorf("pattern %q: too many dots; a name with dots needs double quotes", s)
 }
 
-// ParseSchemaPattern reads a pattern of schemas: NAME.
+// ParseSchemaPattern parses a pattern for schemas: NAME.
 func ParseSchemaPattern(s string) (Pattern, error) {
 	parts, err := translate(s)
 	if err != nil {
@@ -62,8 +61,8 @@ func compile(p Pattern) (_ Pattern, err error) {
 	return p, nil
 }
 
-// translate turns a pattern into anchored regular expressions, one for each of
-// its parts between dots.
+// translate converts a pattern into anchored regular expressions, one for each part between
+// dots.
 func translate(s string) ([]string, error) {
 	if s == "" {
 		return nil, fmt.Errorf("pattern %q: it is empty", s)
@@ -107,14 +106,14 @@ func translate(s string) ([]string, error) {
 	return append(parts, b.String()+")$"), nil
 }
 
-// Match reports whether the pattern selects the table. A pattern without a
-// schema selects tables of every schema.
+// Match reports whether the pattern selects the table. A pattern without a schema selects
+// tables of every schema.
 func (p Pattern) Match(schema, name string) bool {
 	return (p.schema == nil || p.schema.MatchString(schema)) && p.name.MatchString(name)
 }
 
-// A Filter says which tables are meant, with the meaning of pg_dump's options
-// of the same names. The zero Filter means all.
+// A Filter selects tables, with the meaning of pg_dump's options of the same names. The zero
+// Filter selects everything.
 type Filter struct {
 	Schemas          []string // -n: only these schemas
 	ExcludeSchemas   []string // -N
@@ -123,11 +122,11 @@ type Filter struct {
 	ExcludeTableData []string // definitions of these, but no rows
 }
 
-// Selective reports whether the filter selects some things and leaves the rest,
-// so that what belongs to no table and no schema is not meant either.
+// Selective reports whether the filter names schemas or tables to include, so that objects
+// outside of tables and schemas are not selected.
 func (f Filter) Selective() bool { return len(f.Schemas) > 0 || len(f.Tables) > 0 }
 
-// Empty reports whether the filter means all.
+// Empty reports whether the filter selects everything.
 func (f Filter) Empty() bool {
 	return !f.Selective() && len(f.ExcludeSchemas) == 0 && len(f.ExcludeTables) == 0 && len(f.ExcludeTableData) == 0
 }
@@ -158,12 +157,12 @@ func (f Filter) Compile() (*Matcher, error) {
 	return m, nil
 }
 
-// A Matcher is a Filter that has been parsed. It is safe for concurrent use.
+// A Matcher is a parsed Filter. It is safe for concurrent use.
 type Matcher struct {
 	Schemas, ExcludeSchemas, Tables, ExcludeTables, ExcludeTableData []Pattern
 }
 
-// Schema reports whether a schema and what is in it are meant.
+// Schema reports whether a schema and its objects are selected.
 func (m *Matcher) Schema(schema string) bool {
 	if len(m.Schemas) > 0 && !anyMatch(m.Schemas, "", schema) {
 		return false
@@ -171,8 +170,8 @@ func (m *Matcher) Schema(schema string) bool {
 	return !anyMatch(m.ExcludeSchemas, "", schema)
 }
 
-// Table reports whether a table is meant. As in pg_dump, a list of tables makes
-// the lists of schemas irrelevant.
+// Table reports whether a table is selected. As in pg_dump, a list of tables makes the lists of
+// schemas irrelevant.
 func (m *Matcher) Table(schema, name string) bool {
 	if len(m.Tables) > 0 {
 		if !anyMatch(m.Tables, schema, name) {
@@ -184,7 +183,7 @@ func (m *Matcher) Table(schema, name string) bool {
 	return !anyMatch(m.ExcludeTables, schema, name)
 }
 
-// Data reports whether a table that is meant is meant with its rows.
+// Data reports whether the rows of a selected table are selected.
 func (m *Matcher) Data(schema, name string) bool {
 	return !anyMatch(m.ExcludeTableData, schema, name)
 }

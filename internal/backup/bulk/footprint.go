@@ -11,12 +11,12 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// Footprint is what a run took of the process, by component. Components are counted
-// right after a collection, early in a run, now and then, and at its end; those of the
-// moment with the most are kept. Garbage is what the peak had beyond them. All of
-// them add up to Peak.
+// Footprint is the memory use of a run, by component. The components are measured right after a
+// garbage collection, early in a run, from time to time, and at its end; the measurement with
+// the largest sum is kept. Garbage is the difference between that sum and Peak. All of them add
+// up to Peak.
 type Footprint struct {
-	// Goroutines is how many there were at most.
+	// Goroutines is the largest number at one time.
 	Goroutines int `json:"goroutines"`
 
 	Buffers     int64 `json:"buffers_bytes"`     // of the chunks' pipeline
@@ -31,9 +31,9 @@ type Footprint struct {
 	Peak        int64 `json:"peak_bytes"`        // resident memory, at most
 }
 
-// How often goroutines are counted while a run is watched, after how many counts the
-// heap is looked at for the first time and how often then, and one in how many bytes
-// its profile notes. A look takes a collection: some milliseconds.
+// How often goroutines are counted, after how many counts the heap is first measured and how
+// often after that, and the sampling rate of its profile in bytes. A measurement takes a
+// garbage collection: some milliseconds.
 const (
 	countEvery  = 5 * time.Millisecond
 	firstLook   = 20
@@ -41,8 +41,8 @@ const (
 	profileRate = 32 << 10
 )
 
-// WatchFootprint watches this process until stop is called, which is told how many
-// bytes the pipeline's buffers have. One run is watched at a time.
+// WatchFootprint watches this process until stop is called with the size of the pipeline's
+// buffers in bytes. Only one run can be watched at a time.
 func WatchFootprint() (stop func(buffers int64) Footprint) {
 	rate := runtime.MemProfileRate
 	runtime.MemProfileRate = profileRate
@@ -82,11 +82,11 @@ func WatchFootprint() (stop func(buffers int64) Footprint) {
 	}
 }
 
-// live is what is known of the heap.
+// live returns the sum of the heap's components.
 func (f *Footprint) live() int64 { return f.Sessions + f.Compressors + f.Lists + f.Rest }
 
-// read looks at the memory. Runtime is all that Go holds, and Rest all of the heap that
-// is no component, until settle divides them.
+// read measures the memory. Until settle divides them, Runtime is all memory of the Go runtime,
+// and Rest all of the heap that belongs to no component.
 func (f *Footprint) read(rate int) {
 	runtime.GC()
 	live := f.sites(rate)
@@ -105,7 +105,7 @@ func (f *Footprint) read(rate int) {
 	f.Stacks = value[stacks]
 	f.Rest = max(0, value[objects]-live)
 	f.Runtime = value[total] - value[released]
-	if u, err := measure.Process(os.Getpid()); err == nil { // else nothing is known of the process
+	if u, err := measure.Process(os.Getpid()); err == nil { // otherwise the use of the process is unknown
 		f.Program = max(0, u.RSSBytes-f.Runtime)
 	}
 }
@@ -121,7 +121,7 @@ func (f *Footprint) settle(buffers int64) {
 	}
 	f.Peak = u.PeakRSSBytes
 	parts := f.Buffers + f.Sessions + f.Compressors + f.Lists + f.Rest + f.Stacks + f.Runtime + f.Program
-	// Go counts memory that it has reserved and never touched in its total; it is not resident.
+	// Go's total includes memory that was reserved but never touched, which is not resident.
 	if over := parts - f.Peak; over > 0 {
 		f.Runtime = max(0, f.Runtime-over)
 		parts -= over
@@ -129,8 +129,8 @@ func (f *Footprint) settle(buffers int64) {
 	f.Garbage = max(0, f.Peak-parts)
 }
 
-// sites adds the heap in use by the function that took it. It returns the sum. The
-// pipeline's buffers are not in it: they are counted exactly.
+// sites adds up the heap in use by the function that allocated it, and returns the sum. The
+// pipeline's buffers are left out: their size is known exactly.
 func (f *Footprint) sites(rate int) int64 {
 	n, _ := runtime.MemProfile(nil, false)
 	records := make([]runtime.MemProfileRecord, n+50)
@@ -147,7 +147,7 @@ func (f *Footprint) sites(rate int) int64 {
 	return f.Sessions + f.Compressors + f.Lists
 }
 
-// scaled is what a sample of the heap stands for, as pprof has it.
+// scaled returns the memory that a sample of the heap profile stands for, as pprof computes it.
 func scaled(bytes, objects int64, rate int) int64 {
 	if objects == 0 || bytes == 0 {
 		return 0
@@ -156,8 +156,8 @@ func scaled(bytes, objects int64, rate int) int64 {
 	return int64(float64(bytes) / (1 - math.Exp(-mean/float64(rate))))
 }
 
-// component is whose memory a stack took, nil for the rest and for what is counted
-// otherwise. The nearest to the leaf that is known decides.
+// component returns the component to which an allocation belongs, by its stack; nil for the
+// rest and for what is counted otherwise. The known function nearest to the leaf decides.
 func (f *Footprint) component(stack []uintptr) *int64 {
 	frames := runtime.CallersFrames(stack)
 	for {

@@ -10,60 +10,58 @@ import (
 	"sync"
 )
 
-// A Job is one piece of work of a Graph.
+// A Job is a unit of work in a graph of jobs.
 type Job struct {
 	// ID is unique in the graph.
 	ID string
 
-	// After are the jobs that must have ended before. Ones that are not in the
-	// graph are ignored: they are done.
+	// After are the jobs that must have ended before. Jobs that are not in the graph count as
+	// done.
 	After []string
 
-	// Locks are things that no two jobs may hold at once, such as tables that
-	// both would lock against each other. Shared are ones that jobs may hold beside
-	// each other, but not beside one that has them among its Locks. No lock is in both.
+	// Locks are exclusive locks: no two jobs that have one of them run at the same time. They
+	// may be names of tables that both would lock against each other. Jobs that have a lock in
+	// Shared may run concurrently, but not with a job that has it in Locks. No lock is in both.
 	Locks, Shared []string
 
 	// Rank orders jobs that could start: the lowest first.
 	Rank int
 
-	// Size orders jobs of one rank: the one with the longest way behind it first, so
-	// that no worker is left alone with that at the end. The way of a job is its size
-	// and the longest way of those that wait for it, in bytes of work.
+	// Size orders jobs of one rank: the one with the longest path first, so that no worker is
+	// left alone with it at the end. The path of a job is its size plus the longest path of the
+	// jobs that wait for it, in bytes of work.
 	Size int64
 
-	// Do does it, as the given worker, one of 0 to workers-1. An error ends the
-	// run: no further job starts, and the context of those that run is
-	// cancelled.
+	// Do runs the job on the given worker, one of 0 to workers-1. After an error no further job
+	// starts, and the context of running jobs is cancelled.
 	Do func(ctx context.Context, worker int) error
 }
 
-// Run does all jobs with so many workers. It returns the first error, after all
-// jobs that had started have ended. Jobs that wait for each other in a circle
-// are an error before anything starts. A job that panics is an error, too: a
-// [*PanicError], which names it.
+// Run runs all jobs with the given number of workers. It returns the first error, after all
+// running jobs have ended. If jobs depend on each other in a circle, it returns an error before
+// any job starts. A job that panics causes a [*PanicError], which names it.
 func Run(ctx context.Context, workers int, jobs []Job) error {
 	return Crew{Start: workers}.Run(ctx, jobs)
 }
 
 type node struct {
 	*Job
-	waits  int // how many of After have not ended
+	waits  int // number of jobs in After that have not ended
 	before []*node
-	way    int64 // Size, and the longest way of before
+	way    int64 // length of the job's path: Size plus the longest path after it
 }
 
 // graph is the state of a Run.
 type graph struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	wake  *sync.Cond
 	ready readyHeap
-	held  map[string]int // how many share a lock; -1: one has it alone
+	held  map[string]int // number of jobs that share a lock; -1: one holds it exclusively
 
-	// parked are jobs that found a lock held, by that lock. When a lock is
-	// released one of those that want it alone becomes ready again: all of them,
-	// each time, would make many jobs of one lock cost the square of them. Those
-	// that share it, of which there are few, become ready together.
+	// parked are jobs that found a lock held, by that lock. When a lock is released, one of the
+	// jobs that want it exclusively becomes ready again; if all became ready each time, many
+	// jobs with one lock would take quadratic time. Jobs that share it, which are few, become
+	// ready together.
 	parked map[string]*waiting
 	left   int
 	err    error
@@ -114,8 +112,8 @@ func newGraph(jobs []Job) (*graph, error) {
 	return g, nil
 }
 
-// acyclic returns the jobs in an order in which they could run one by one. It finds
-// those that can never start.
+// acyclic returns the jobs in an order in which they could run one by one. It returns an error
+// if some can never start.
 func acyclic(nodes []*node) ([]*node, error) {
 	waits := make(map[*node]int, len(nodes))
 	queue := make([]*node, 0, len(nodes))
@@ -144,8 +142,8 @@ func acyclic(nodes []*node) ([]*node, error) {
 	return nil, nil // not reached: one of them waits
 }
 
-// take returns the best job that worker w can start, and waits for one. It returns
-// nil when there will be none, or none for this worker.
+// take returns the best job that worker w can start; it waits until there is one. It returns
+// nil if there will be none, or none for this worker.
 func (g *graph) take(ctx context.Context, w int) *node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,9 +171,9 @@ func (g *graph) take(ctx context.Context, w int) *node {
 	}
 }
 
-// blocked puts a job aside until a lock is released, if there is one that it has to
-// wait for. Of its other locks those that are free may be what it was woken for:
-// another one gets its turn.
+// blocked puts a job aside until a lock is released, if one of its locks is held. The job may
+// have been woken for another of its locks that is free: a job that waits for that one is woken
+// instead.
 func (g *graph) blocked(n *node) bool {
 	at := func(l string) *waiting {
 		if g.parked[l] == nil {
@@ -201,8 +199,8 @@ func (g *graph) blocked(n *node) bool {
 	return true
 }
 
-// unpark makes those ready that share a lock which is free now, and the best of
-// those that want it alone.
+// unpark makes ready the jobs that share a free lock, and the best one of those that want it
+// exclusively.
 func (g *graph) unpark(lock string) {
 	w := g.parked[lock]
 	if w == nil {
@@ -262,12 +260,12 @@ func (g *graph) result(ctx context.Context) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		return errors.New("schedule: jobs are left that nobody does")
+		return errors.New("schedule: jobs are left that never became ready")
 	}
 	return nil
 }
 
-// readyHeap orders jobs by rank, then by their way, then by name.
+// readyHeap orders jobs by rank, then by the length of their path, then by ID.
 type readyHeap []*node
 
 func (h readyHeap) Len() int      { return len(h) }

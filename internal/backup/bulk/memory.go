@@ -9,28 +9,27 @@ import (
 )
 
 const (
-	// memoryGoal is the memory, in bytes, up to which the Go runtime need not hurry to
-	// collect garbage: a run is to stay below 256 MiB, its program included; without a goal
-	// the heap would grow to twice of what is alive.
+	// memoryGoal is the memory limit, in bytes, that the Go runtime gets: a run shall use less
+	// than 256 MiB, including the program; without a limit the heap would grow to twice the
+	// size of live memory.
 	//
-	// Were less than a fifth of the goal left beside what is alive, the runtime would collect
-	// garbage all the time, for three times the run's CPU time: then the goal grows, too. What
-	// is alive grows with the number of tables and chunks. With PostgreSQL 15 and two jobs, a backup
-	// keeps 1.3 KB of each table of one row, and stays below 256 MiB up to 100,000 of them; a
-	// restore keeps 2.9 KB, so that its goal grows from 47,000 on, to 388 MiB at 100,000.
+	// If less than a fifth of the limit were free beside live memory, the garbage collector
+	// would run all the time and triple the run's CPU time; then the limit grows. Live memory
+	// grows with the number of tables and chunks. With PostgreSQL 15 and two jobs, a backup
+	// keeps 1.3 KB for each table of one row, and stays below 256 MiB up to 100,000 tables; a
+	// restore keeps 2.9 KB, so its limit grows from 47,000 tables on, to 388 MiB at 100,000.
 	memoryGoal = 200 << 20
 
 	memoryLook = 250 * time.Millisecond
 )
 
-// A MemoryBound is the goal of one run for the memory of this process.
+// A MemoryBound is the memory limit of this process for one run.
 type MemoryBound struct {
 	stop  chan struct{}
 	ended sync.WaitGroup
 }
 
-// BoundMemory sets the goal for this process until Close, unless its starter has set
-// one by $GOMEMLIMIT.
+// BoundMemory sets the memory limit of this process until Close, unless $GOMEMLIMIT sets one.
 func BoundMemory() *MemoryBound {
 	m := &MemoryBound{stop: make(chan struct{})}
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
@@ -53,15 +52,16 @@ func BoundMemory() *MemoryBound {
 	return m
 }
 
-// goalBeside is the goal when so many bytes are alive.
+// goalBeside returns the limit for the given number of live bytes.
 func goalBeside(alive int64) int64 { return max(memoryGoal, alive+alive/4) }
 
-// alive is how many bytes were alive after the last collection, what is not of the heap included.
+// alive returns the number of live bytes after the last garbage collection, including memory
+// outside of the heap.
 func alive() int64 {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/total:bytes"},
-		{Name: "/memory/classes/heap/objects:bytes"}, // the heap, and what is not in use of it
+		{Name: "/memory/classes/heap/objects:bytes"}, // the heap, with its unused parts
 		{Name: "/memory/classes/heap/unused:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"},
 		{Name: "/memory/classes/heap/released:bytes"},
@@ -74,7 +74,7 @@ func alive() int64 {
 	return n
 }
 
-// Close takes the goal back.
+// Close restores the previous limit.
 func (m *MemoryBound) Close() {
 	close(m.stop)
 	m.ended.Wait()

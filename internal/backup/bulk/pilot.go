@@ -1,36 +1,36 @@
 package bulk
 
-// A pilot chooses a number of workers by what they move. It is pure: rates come in,
-// numbers come out.
+// A pilot chooses the number of workers by their throughput. It is pure: it gets rates and
+// returns numbers.
 //
-// It measures the rate at its number, then at one more. One more stays if it adds at
-// least a quarter of what each of the others moves; else it goes, and the pilot
-// tries one fewer, which stays if it costs less than a tenth of that. After an
-// attempt that did not pay, the same is not tried again for a while, twice as long
-// each time, so that a machine at its limit is left in peace.
+// It measures the rate with the current number, then with one more worker. The additional
+// worker stays if it adds at least a quarter of what each of the others moves; otherwise it is
+// removed, and the pilot tries one worker fewer, which stays so if that costs less than a tenth
+// of what each moves. After an unsuccessful attempt, the same attempt is not repeated for a
+// while, twice as long each time, so that a machine at its limit is left alone.
 type pilot struct {
 	least, start, most int
 
-	n       int     // how many there are to be
-	base    int     // the number that the trial is compared with; n while there is none
+	n       int     // current target
+	base    int     // the number that the trial is compared with; n if no trial runs
 	rate    float64 // at base
 	last    float64 // at n before the last change
 	sum     float64
 	windows int
-	holds   [2]hold // against more, against fewer
+	holds   [2]hold // against more workers, against fewer
 }
 
-// hold keeps a trial from being made.
+// hold prevents a trial for a number of windows.
 type hold struct{ left, length int }
 
 const (
-	// pilotWindows are averaged; as many more after a change are thrown away as
-	// pilotSettle says, in which sessions are opened.
+	// pilotWindows is the number of windows that are averaged. After a change, pilotSettle
+	// windows are ignored, in which sessions are opened.
 	pilotWindows = 3
 	pilotSettle  = 1
 
-	// pays is what one more must add, and spares what one fewer may cost, of what
-	// each moves.
+	// pays is what one more worker must add, and spares what one fewer may cost, relative to
+	// what each moves.
 	pays, spares = 0.25, 0.1
 
 	firstHold, longestHold = 4, 64
@@ -48,11 +48,11 @@ func newPilot(least, start, most int) *pilot {
 	}
 }
 
-// forget throws away what was measured since the last change.
+// forget discards the measurements since the last change.
 func (p *pilot) forget() { p.sum, p.windows = 0, 0 }
 
-// window takes the rate of a window in which n workers worked all the time, and
-// returns how many there are to be now.
+// window takes the rate of a window in which n workers were busy throughout, and returns the
+// new number of workers.
 func (p *pilot) window(rate float64) int {
 	if p.windows++; p.windows > 0 {
 		p.sum += rate
@@ -70,9 +70,9 @@ func (p *pilot) window(rate float64) int {
 	return next
 }
 
-// decide takes the rate at n.
+// decide takes the average rate with n workers.
 func (p *pilot) decide(rate float64) int {
-	if rate == 0 { // index builds, say: nothing can be told, and the profile knows best
+	if rate == 0 { // building indexes, for example: the rate tells nothing, and the profile decides
 		p.base = p.start
 		return p.start
 	}
@@ -88,7 +88,7 @@ func (p *pilot) decide(rate float64) int {
 		return p.base
 	case p.n > p.base:
 		p.holds[more].length = firstHold
-	case p.n < p.base: // one more has just been found not to pay
+	case p.n < p.base: // one more worker has just been rejected
 		p.holds[more].fail()
 	}
 	p.base, p.rate = p.n, rate
@@ -103,7 +103,7 @@ func (p *pilot) decide(rate float64) int {
 	return p.n
 }
 
-// rest shortens a hold.
+// rest shortens a hold by a window.
 func (p *pilot) rest(i int) { p.holds[i].left = max(0, p.holds[i].left-1) }
 
 // fail begins a hold, twice as long as the last one.

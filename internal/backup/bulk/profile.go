@@ -13,23 +13,22 @@ import (
 type Profile struct {
 	Name string `json:"name"` // for --profile
 
-	// Jobs is how many things run side by side in one database: tables or
-	// ranges read, chunks loaded, indexes built.
+	// Jobs is how many jobs run concurrently in one database: reading tables or ranges of them,
+	// loading chunks, building indexes.
 	Jobs int `json:"jobs"`
 
-	// Databases is how many databases of a cluster run side by side, each with
-	// its share of Jobs.
+	// Databases is how many databases of a cluster are processed concurrently, each with its
+	// share of Jobs.
 	Databases int `json:"databases"`
 
-	// MemoryShare is the part of the machine's memory that a restore gives to
-	// index builds, over all jobs.
+	// MemoryShare is the fraction of the machine's memory that a restore gives to index builds,
+	// over all jobs.
 	MemoryShare float64 `json:"memory_share"`
 }
 
-// Profiles returns the profiles, the most careful one first. Numbers of jobs are
-// those of the reference report; [Recommend] and [ProfileNamed] cut them down to
-// twice the processors, since measured on two cores four workers lose against
-// two.
+// Profiles returns the profiles, beginning with the one that uses least. The numbers of jobs
+// are those of the reference report; [Recommend] and [ProfileNamed] limit them to twice the
+// number of processors, because on two cores four workers were measured to be slower than two.
 func Profiles() []Profile {
 	return []Profile{
 		{"conservative", 1, 1, 0.05},
@@ -40,15 +39,14 @@ func Profiles() []Profile {
 	}
 }
 
-// Machine is what a recommendation depends on.
+// Machine has the properties that a recommendation depends on.
 type Machine struct {
-	CPUs        int   // processors that this process may use
-	MemoryBytes int64 // memory that is free to use; 0: unknown
+	CPUs        int   // available to this process
+	MemoryBytes int64 // available memory; 0: unknown
 }
 
-// ThisMachine describes the machine: processors as the Go runtime counts them,
-// memory available by /proc/meminfo, or the control group's limit if that is
-// lower.
+// ThisMachine describes this machine: processors as the Go runtime counts them; memory by
+// /proc/meminfo, or the limit of the control group if that is lower.
 func ThisMachine() Machine {
 	m := Machine{CPUs: runtime.GOMAXPROCS(0)}
 	if f, err := os.Open("/proc/meminfo"); err == nil {
@@ -89,8 +87,8 @@ func Recommend(m Machine) Profile {
 	return all[1].fit(m)
 }
 
-// ProfileNamed returns a profile by its name, fitted to a machine. "" and "auto"
-// are what Recommend says.
+// ProfileNamed returns a profile by its name, limited to what fits a machine. "" and "auto"
+// select what Recommend returns.
 func ProfileNamed(name string, m Machine) (Profile, error) {
 	if name == "" || name == "auto" {
 		return Recommend(m), nil
@@ -105,7 +103,7 @@ func ProfileNamed(name string, m Machine) (Profile, error) {
 	return Profile{}, fmt.Errorf("profile %q: want auto, %s", name, strings.Join(names, ", "))
 }
 
-// fit keeps a profile within twice the machine's processors.
+// fit limits a profile to twice the machine's processors.
 func (p Profile) fit(m Machine) Profile {
 	if most := 2 * max(1, m.CPUs); p.Jobs > most {
 		p.Jobs = most
@@ -114,8 +112,8 @@ func (p Profile) fit(m Machine) Profile {
 	return p
 }
 
-// MaintenanceBytes is the memory that each of jobs index builds may use, of the
-// machine's: between 16 MiB and 2 GiB.
+// MaintenanceBytes returns the memory that each of jobs index builds may use: between 16 MiB
+// and 2 GiB.
 func (p Profile) MaintenanceBytes(m Machine, jobs int) int64 {
 	n := int64(p.MemoryShare*float64(m.MemoryBytes)) / int64(max(1, jobs))
 	return min(max(n, 16<<20), 2<<30)

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Progress counts what a run has done, for a bar, a log or metrics to look at
-// whenever they like. The run adds; anybody reads. All methods are safe for
-// concurrent use, and do nothing on a nil *Progress.
+// Progress counts what a run has done, for a progress bar, a log or metrics. The run adds; any
+// goroutine may read. All methods are safe for concurrent use, and do nothing on a nil
+// *Progress.
 type Progress struct {
 	totalBytes, bytes atomic.Int64
 	totalSteps, steps atomic.Int64
 	rows              atomic.Int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	phase   string
 	started time.Time
 	now     map[int]string
@@ -23,14 +23,14 @@ type Progress struct {
 
 // Snapshot is the state of a run at one moment.
 type Snapshot struct {
-	// Phase is what the run is at, such as "data" or "indexes".
+	// Phase is the current phase, such as "data" or "indexes".
 	Phase string `json:"phase"`
 
-	// Active are the objects that are worked on, such as "public.orders".
+	// Active are the objects in progress, such as "public.orders".
 	Active []string `json:"active,omitempty"`
 
-	// Bytes of TotalBytes are done. A backup's total is the size of its tables
-	// on the server's disk, an estimate; a restore's is exact.
+	// Bytes of TotalBytes are done. The total of a backup is an estimate, the size of its
+	// tables on the server's disk; that of a restore is exact.
 	Bytes      int64 `json:"bytes"`
 	TotalBytes int64 `json:"total_bytes"`
 
@@ -44,7 +44,7 @@ type Snapshot struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 }
 
-// Rate is bytes per second since the start.
+// Rate returns bytes per second since the start.
 func (s Snapshot) Rate() float64 {
 	if s.Elapsed <= 0 {
 		return 0
@@ -52,8 +52,7 @@ func (s Snapshot) Rate() float64 {
 	return float64(s.Bytes) / s.Elapsed.Seconds()
 }
 
-// Left estimates the time to go from the bytes that are left; 0 when nothing
-// can be said.
+// Left estimates the remaining time from the remaining bytes; 0 if unknown.
 func (s Snapshot) Left() time.Duration {
 	if s.Bytes <= 0 || s.TotalBytes <= s.Bytes {
 		return 0
@@ -61,7 +60,7 @@ func (s Snapshot) Left() time.Duration {
 	return time.Duration(float64(s.Elapsed) * float64(s.TotalBytes-s.Bytes) / float64(s.Bytes))
 }
 
-// Phase says what the run is at now.
+// Phase begins a phase.
 func (p *Progress) Phase(name string) {
 	if p == nil {
 		return
@@ -83,7 +82,7 @@ func (p *Progress) Expect(bytes, steps int64) {
 	p.totalSteps.Add(steps)
 }
 
-// Add counts bytes and rows that are done.
+// Add adds bytes and rows that are done.
 func (p *Progress) Add(bytes, rows int64) {
 	if p == nil {
 		return
@@ -92,31 +91,31 @@ func (p *Progress) Add(bytes, rows int64) {
 	p.rows.Add(rows)
 }
 
-// A Share counts the bytes of one piece of work, whose size is an estimate, as they
-// come, so that a long piece does not look like a halt. One goroutine uses it.
+// A Share counts the bytes of one piece of work of estimated size as they are processed, so
+// that a long piece does not look like a stall. It is used by one goroutine.
 type Share struct {
 	p           *Progress
 	size, count int64
 }
 
-// Share begins to count a piece of about size bytes.
+// Share begins a piece of about size bytes.
 func (p *Progress) Share(size int64) *Share { return &Share{p: p, size: size} }
 
-// Add counts bytes, no more than the piece was said to have.
+// Add adds bytes, up to the estimated size of the piece.
 func (s *Share) Add(bytes int64) {
 	bytes = min(bytes, s.size-s.count)
 	s.count += bytes
 	s.p.Add(bytes, 0)
 }
 
-// Done counts the rest, and the rows.
+// Done adds the rest of the estimated size, and the rows.
 func (s *Share) Done(rows int64) {
 	s.p.Add(s.size-s.count, rows)
 	s.count = s.size
 }
 
-// Begin says that an object is worked on. The function that it returns says that
-// this step is done, in whatever way.
+// Begin records that work on an object begins. The caller calls end when this step has ended,
+// with or without success.
 func (p *Progress) Begin(object string) (end func()) {
 	if p == nil {
 		return func() {}
@@ -128,8 +127,7 @@ func (p *Progress) Begin(object string) (end func()) {
 	}
 	id := p.next
 	p.next++
-	// Phases that come after the data (a comparison, statistics) have steps of their
-	// own, of which the total did not know.
+	// Phases after the data (a comparison, statistics) have steps that were not in the total.
 	if total := p.totalSteps.Load(); total > 0 && int64(p.next) > total {
 		p.totalSteps.Add(int64(p.next) - total)
 	}
@@ -157,7 +155,7 @@ func (p *Progress) Snapshot() Snapshot {
 	if !p.started.IsZero() {
 		s.Elapsed = time.Since(p.started)
 	}
-	for id := range p.next { // in the order of their beginnings
+	for id := range p.next { // in the order in which they began
 		if o, ok := p.now[id]; ok {
 			s.Active = append(s.Active, o)
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/klauspost/compress/huff0"
 )
 
-// sequence is a run of literals and a match behind it.
+// sequence is a run of literals and the match after it.
 type sequence struct {
 	literals uint32
-	offset   uint32 // as the format codes it: 1 to 3 are earlier ones, others are 3 more than they say
-	match    uint32 // length, less minMatch
+	offset   uint32 // as the format codes it: 1 to 3 are earlier offsets, others are the offset plus 3
+	match    uint32 // length minus minMatch
 }
 
 // Kinds of blocks and of literals.
@@ -23,7 +23,7 @@ const (
 	literalsRaw, literalsRLE, literalsHuffman = 0, 1, 2
 )
 
-// appendHeader adds a block's header.
+// appendHeader appends the header of a block.
 func appendHeader(out []byte, last bool, kind, size int) []byte {
 	h := uint32(kind)<<1 | uint32(size)<<3
 	if last {
@@ -32,8 +32,8 @@ func appendHeader(out []byte, last bool, kind, size int) []byte {
 	return append(out, byte(h), byte(h>>8), byte(h>>16))
 }
 
-// appendBlock adds the block that src was divided into. It reports whether the
-// decoder sees the sequences: where they would save nothing, src follows as it is.
+// appendBlock appends the block for src. It reports whether the decoder sees the sequences: if
+// they would save nothing, src is stored uncompressed.
 func (e *Encoder) appendBlock(out, src []byte, last bool) (_ []byte, seen bool, err error) {
 	start := len(out)
 	raw := func() []byte { return append(appendHeader(out[:start], last, blockRaw, len(src)), src...) }
@@ -53,7 +53,7 @@ func (e *Encoder) appendBlock(out, src []byte, last bool) (_ []byte, seen bool, 
 	return out, true, nil
 }
 
-// appendLiterals adds the section of literals.
+// appendLiterals appends the section of literals.
 func (e *Encoder) appendLiterals(out, literals []byte) ([]byte, error) {
 	n := len(literals)
 	if n < 64 {
@@ -78,7 +78,7 @@ func (e *Encoder) appendLiterals(out, literals []byte) ([]byte, error) {
 	case len(coded)+n>>6 >= n:
 		return appendPlain(out, literals), nil
 	}
-	// The format has a size for each number of bits of both lengths.
+	// The header's size depends on the number of bits of both lengths.
 	size := len(coded)
 	switch width := bits.Len(uint(max(n, size))); {
 	case one && width <= 10:
@@ -97,7 +97,7 @@ func (e *Encoder) appendLiterals(out, literals []byte) ([]byte, error) {
 	return append(out, coded...), nil
 }
 
-// appendPlain adds literals as they are.
+// appendPlain appends uncompressed literals.
 func appendPlain(out, literals []byte) []byte {
 	return append(appendPlainHeader(out, literalsRaw, len(literals)), literals...)
 }
@@ -112,7 +112,7 @@ func appendPlainHeader(out []byte, kind, n int) []byte {
 	return append(out, byte(kind|3<<2|n<<4), byte(n>>4), byte(n>>12))
 }
 
-// codesLL and codesML are the codes of small lengths, extra* the bits behind a code,
+// codesLL and codesML are the codes of small lengths, extra* the number of bits after a code,
 // and base* the smallest length of a code.
 var (
 	codesLL = codes(64, extraLL[:])
@@ -145,10 +145,10 @@ func codeML(n uint32) uint8 {
 	return uint8(bits.Len32(n)) + 35
 }
 
-// seqCode is a sequence by its codes.
+// seqCode is a sequence as codes.
 type seqCode struct{ ll, of, ml uint8 }
 
-// appendSequences adds the section of sequences.
+// appendSequences appends the section of sequences.
 func (e *Encoder) appendSequences(out []byte) []byte {
 	n := e.found
 	switch {
@@ -183,7 +183,8 @@ func (e *Encoder) appendSequences(out []byte) []byte {
 	return e.appendBits(out, ll, of, ml)
 }
 
-// fewSequences are so few that a table of their own costs more than it saves.
+// fewSequences is the number of sequences below which a table of their own costs more than it
+// saves.
 const fewSequences = 96
 
 // choose returns the table for one alphabet.
@@ -199,7 +200,7 @@ func choose(own, predefined *fseTable, counts []uint32, n int, first uint8, log 
 	return own
 }
 
-// appendBits adds the bits of all sequences, the last one first.
+// appendBits appends the bits of all sequences, the last one first.
 func (e *Encoder) appendBits(out []byte, ll, of, ml *fseTable) []byte {
 	n := e.found
 	// Room for all: a sequence takes at most 26 bits of states and 52 others.
@@ -248,7 +249,7 @@ func (e *Encoder) appendBits(out []byte, ll, of, ml *fseTable) []byte {
 		have += w
 		stateLL = uint32(ll.next[(int32(stateLL>>w)+d.deltaState)&(1<<logLL-1)])
 		xl, xm := uint(extraLL[cl]), uint(extraML[cm])
-		if xl+xm+uint(co) > 31 { // 26 bits of states and 7 are there
+		if xl+xm+uint(co) > 31 { // with 26 bits of states and 7 pending
 			flush()
 			add(s.literals, xl)
 			add(s.match, xm)

@@ -1,9 +1,9 @@
-// Package fastzstd compresses to ordinary zstd frames (RFC 8878) at one level, about
-// that of `zstd -1`: what a backup of rows wants, whose compression is most of its
-// processor time. Any zstd decoder reads them.
+// Package fastzstd compresses to standard zstd frames (RFC 8878) at one level, about that of
+// `zstd -1`. It makes backups of rows cheaper, which spend most of their processor time on
+// compression. Any zstd decoder reads the frames.
 //
-// It finds matches by one table of positions, of seven bytes each, and looks less often
-// the longer it finds none. One goroutine uses an [Encoder]; it starts none.
+// It finds matches with one hash table of positions, over seven bytes each, and searches less
+// often the longer it finds none. An [Encoder] is used by one goroutine and starts none.
 package fastzstd
 
 import (
@@ -22,11 +22,11 @@ const (
 	window   = 512 << 10
 	history  = window + 8*maxBlock
 	minMatch = 3  // of the format
-	slack    = 16 // bytes behind buffers that may be read and written
+	slack    = 16 // bytes after buffers that may be read and written
 	tableLog = 14
 
-	// An entry of the table is a position, as much of it as tells those of a window
-	// apart, and a part of the hash: most that would not match are not looked at.
+	// An entry of the table is a position, with as many bits as distinguish the positions of a
+	// window, and a part of the hash, which rules out most positions that would not match.
 	tagBits = 12
 	tagMask = 1<<tagBits - 1
 	posMask = 1<<(32-tagBits) - 1
@@ -36,16 +36,16 @@ const (
 type Encoder struct {
 	w   io.Writer
 	err error
-	sum xxhash.Digest // of what came in
+	sum xxhash.Digest // of the input
 
-	// buf[:n] is the history and what is to be compressed, from begin on.
+	// buf[:n] is the history and, from begin on, the input to be compressed.
 	buf      []byte
 	begin, n int
 	base     uint32 // position of buf[0] in the stream, modulo 2^32
 	table    [1 << tableLog]uint32
 	rep      [3]uint32
 
-	sequences []sequence // sequences[:found], and what comes with them
+	sequences []sequence // sequences[:found], and their codes
 	found     int
 	codes     []seqCode
 	literals  []byte // literals[:held]
@@ -57,7 +57,7 @@ type Encoder struct {
 	tableLL, tableOF, tableML fseTable
 }
 
-// New returns an encoder that writes to w. It holds about 3 MB.
+// New returns an encoder that writes to w. It uses about 3 MB of memory.
 func New(w io.Writer) *Encoder {
 	e := &Encoder{
 		buf: make([]byte, history+slack), sequences: make([]sequence, maxBlock/4+1), codes: make([]seqCode, maxBlock/4+1),
@@ -68,7 +68,7 @@ func New(w io.Writer) *Encoder {
 	return e
 }
 
-// Reset begins another stream, whatever became of the one before.
+// Reset begins another stream; the previous one may be incomplete.
 func (e *Encoder) Reset(w io.Writer) {
 	e.w, e.err, e.headed = w, nil, false
 	e.sum.Reset()
@@ -77,10 +77,10 @@ func (e *Encoder) Reset(w io.Writer) {
 	clear(e.table[:])
 }
 
-// Sum64 is the XXH64 of what came in. The frame has its lower half.
+// Sum64 returns the XXH64 of the input. The frame has its lower half.
 func (e *Encoder) Sum64() uint64 { return e.sum.Sum64() }
 
-// Write takes bytes.
+// Write implements io.Writer.
 func (e *Encoder) Write(p []byte) (int, error) {
 	if e.err != nil {
 		return 0, e.err
@@ -99,7 +99,7 @@ func (e *Encoder) Write(p []byte) (int, error) {
 	}
 }
 
-// Close ends the stream. It does not close what is below.
+// Close ends the stream. It does not close the underlying writer.
 func (e *Encoder) Close() error {
 	if e.err != nil {
 		return e.err
@@ -111,7 +111,7 @@ func (e *Encoder) Close() error {
 	return nil
 }
 
-// block compresses what came since the block before, and writes it.
+// block compresses the input since the last block, and writes it.
 func (e *Encoder) block(last bool) {
 	out := e.out[:0]
 	if !e.headed {
@@ -149,7 +149,7 @@ func (e *Encoder) block(last bool) {
 	}
 }
 
-// slide makes room for the next block: the window moves to the front.
+// slide makes room for the next block: it moves the window to the front.
 func (e *Encoder) slide() {
 	d := e.n - window
 	copy(e.buf, e.buf[d:e.n])
@@ -157,11 +157,11 @@ func (e *Encoder) slide() {
 	e.base += uint32(d)
 }
 
-// The bytes of a block are read and written without the checks of a slice, which were an
-// eighth of the encoder's time. All that find and extend touch lies in buf or in literals:
-// positions are from low on, loads begin before limit or at most 8 bytes behind it, and
-// behind both buffers is slack. Under the race detector checkptr would end a test whose
-// access leaves them.
+// The bytes of a block are read and written without bounds checks, which took an eighth of the
+// encoder's time. Everything that find and extend access lies in buf or in literals: positions
+// are at least low, loads begin before limit or at most 8 bytes after it, and both buffers are
+// followed by slack. Under the race detector, checkptr would stop a test that accesses memory
+// outside of them.
 
 func load64(b unsafe.Pointer, i int) uint64 {
 	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(b, i))[:])
@@ -177,7 +177,7 @@ func store64(b unsafe.Pointer, i int, v uint64) {
 	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(b, i))[:], v)
 }
 
-// hash is of the lower seven bytes: shorter matches cost more time than they save room.
+// hash hashes the lower seven bytes: shorter matches cost more time than they save space.
 func hash(v uint64) uint64 { return (v << 8 * 58295818150454627) >> (64 - tableLog - tagBits) }
 
 // find divides buf[begin:n] into sequences and literals.
@@ -233,7 +233,7 @@ func (e *Encoder) find() {
 			match--
 			length++
 		}
-		if ip+length <= limit { // most are short
+		if ip+length <= limit { // most matches are short
 			if x := load64(buf, ip+length) ^ load64(buf, match+length); x != 0 {
 				length += bits.TrailingZeros64(x) >> 3
 			} else {
@@ -246,7 +246,7 @@ func (e *Encoder) find() {
 			// Without literals before it, 1 would mean the second offset.
 			offset = uint32(rep1) + 3
 		}
-		if run := ip - anchor; run <= 16 { // there is room behind both
+		if run := ip - anchor; run <= 16 { // both buffers have room
 			store64(lits, held, load64(buf, anchor))
 			store64(lits, held+8, load64(buf, anchor+8))
 		} else {
@@ -269,7 +269,7 @@ func (e *Encoder) find() {
 		table[h>>tagBits] = (base+uint32(inside))<<tagBits | uint32(h)&tagMask
 		h = hash(load64(buf, ip-2))
 		table[h>>tagBits] = (base+uint32(ip-2))<<tagBits | uint32(h)&tagMask
-		// The next bytes may continue the match before.
+		// The next bytes may repeat the previous match.
 		for ip <= limit && ip-rep2 >= low && load32(buf, ip) == load32(buf, ip-rep2) {
 			length := 4 + extend(buf, end, ip+4, ip-rep2+4)
 			h := hash(load64(buf, ip))
@@ -287,7 +287,7 @@ done:
 	e.rep = [3]uint32{uint32(rep1), uint32(rep2), uint32(rep3)}
 }
 
-// extend returns how many bytes from a and from b on are the same. b is before a.
+// extend returns how many bytes from a and from b on are equal. b is before a.
 func extend(buf unsafe.Pointer, end, a, b int) int {
 	n := 0
 	for a+n+8 <= end {

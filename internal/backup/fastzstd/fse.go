@@ -2,7 +2,7 @@ package fastzstd
 
 import "math/bits"
 
-// The alphabets of sequences, by the format's names for them.
+// The alphabets of sequences, with the format's names.
 const (
 	maxLL, maxOF, maxML = 35, 31, 52 // largest codes
 	logLL, logOF, logML = 9, 8, 9    // largest tables
@@ -28,15 +28,14 @@ func newPredefined(log uint8, norm []int16) *fseTable {
 	return t
 }
 
-// How a table of sequences reaches the decoder.
+// How the table of an alphabet is encoded.
 const (
 	modePredefined = 0
 	modeRLE        = 1
 	modeCompressed = 2
 )
 
-// fseSymbol says how a symbol leaves a state: see RFC 8878, section 4.1, read
-// backwards.
+// fseSymbol says how a symbol leaves a state: see RFC 8878, section 4.1, read backwards.
 type fseSymbol struct {
 	deltaBits  uint32
 	deltaState int32
@@ -60,8 +59,7 @@ func (t *fseTable) rle(symbol byte) {
 	t.head = append(t.head[:0], symbol)
 }
 
-// compressed makes a table for symbols that occur so often, of which there are two
-// kinds at least.
+// compressed makes a table for symbols with the given counts; at least two are not 0.
 func (t *fseTable) compressed(counts []uint32, total int, maxLog uint8) {
 	t.mode = modeCompressed
 	last := len(counts) - 1
@@ -75,8 +73,8 @@ func (t *fseTable) compressed(counts []uint32, total int, maxLog uint8) {
 	t.build(norm, log)
 }
 
-// normalize scales counts so that they add up to a table's size. A symbol that would
-// have less than one place has one of the last resort: -1.
+// normalize scales counts so that they add up to a table's size. A symbol with less than one
+// place gets -1 ("less than 1" in the RFC).
 func normalize(norm []int16, counts []uint32, total int, log uint8) {
 	size := 1 << log
 	sum, largest := 0, 0
@@ -102,7 +100,7 @@ func normalize(norm []int16, counts []uint32, total int, log uint8) {
 		norm[largest] += int16(size - sum)
 		return
 	}
-	for sum > size { // few: each symbol was rounded up by less than one
+	for sum > size { // few rounds: each symbol was rounded up by less than one
 		at := 0
 		for s := range norm {
 			if norm[s] > norm[at] {
@@ -161,8 +159,7 @@ func (t *fseTable) build(norm []int16, log uint8) {
 	}
 }
 
-// first is the state in which the last symbol of a stream, the first to be encoded,
-// leaves the encoder.
+// first returns the state after the last symbol of a stream, which is the first to be encoded.
 func (t *fseTable) first(symbol byte) uint32 {
 	if t.mode == modeRLE {
 		return 0
@@ -172,7 +169,7 @@ func (t *fseTable) first(symbol byte) uint32 {
 	return uint32(t.next[int32((n<<16-d.deltaBits)>>n)+d.deltaState])
 }
 
-// appendDistribution writes a distribution as RFC 8878, section 4.1.1, has it.
+// appendDistribution appends a distribution in the format of RFC 8878, section 4.1.1.
 func appendDistribution(out []byte, norm []int16, log uint8) []byte {
 	acc, n := uint32(log-5), uint(4)
 	remaining, threshold, width := int32(1)<<log+1, int32(1)<<log, uint(log)+1

@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// LastSuccess is the metric that outlives failures: it is what alerts ask for.
+// LastSuccess is the metric whose value remains after failures; alerts are based on it.
 const LastSuccess = "weir_backup_last_success_timestamp_seconds"
 
-// Metric is one line of a textfile, with its help.
+// Metric is a sample in a textfile, with its help text.
 type Metric struct {
 	Name, Help, Labels string
 	Value              float64
 }
 
-// writeMetrics replaces a textfile by the outcome of a backup.
+// writeMetrics replaces a textfile with the outcome of a backup.
 func writeMetrics(path string, o *Outcome) error {
 	labels := fmt.Sprintf("{label=%q}", o.Label)
 	ended := float64(o.Started.Add(o.Elapsed).UnixMilli()) / 1000
@@ -47,8 +47,8 @@ func writeMetrics(path string, o *Outcome) error {
 	})
 }
 
-// WriteTextfile replaces a textfile atomically: a collector sees the old one or
-// the new one.
+// WriteTextfile replaces a textfile atomically: a collector reads either the old or the new
+// content.
 func WriteTextfile(path string, metrics []Metric) (err error) {
 	var b strings.Builder
 	for _, m := range metrics {
@@ -59,7 +59,7 @@ func WriteTextfile(path string, metrics []Metric) (err error) {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s%s %s\n", m.Name, m.Help, m.Name, kind, m.Name, m.Labels,
 			strconv.FormatFloat(m.Value, 'f', -1, 64))
 	}
-	// The collector reads *.prom only, so that it never sees this one.
+	// The collector reads only *.prom, so it ignores this file.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write metrics: %w", err)
@@ -77,7 +77,7 @@ func WriteTextfile(path string, metrics []Metric) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// ReadMetric returns a value of a textfile, 0 if it is not there.
+// ReadMetric returns a value from a textfile, or 0 if it is not there.
 func ReadMetric(path, name string) (float64, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

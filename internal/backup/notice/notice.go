@@ -19,12 +19,11 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// hookPatience bounds a webhook's answer and how long a hook that is asked to end
-// may take.
+// hookPatience limits how long a webhook may take to answer, and how long a hook may take to
+// end after it was asked to.
 const hookPatience = 10 * time.Second
 
-// Hooks are what is run and told before and after a backup. Its zero value is
-// nothing.
+// Hooks are what is run and notified before and after a backup. The zero value does nothing.
 type Hooks struct {
 	Before      string // shell command to run first; if it fails, nothing is backed up
 	After       string // shell command to run at the end, with WEIR_BACKUP_* in its environment
@@ -32,7 +31,7 @@ type Hooks struct {
 	MetricsFile string // for node_exporter's textfile collector, written atomically
 }
 
-// Validate judges the webhook, and names the flag.
+// Validate checks the webhook's URL. Its error names the flag.
 func (h *Hooks) Validate() error {
 	if h.Webhook == "" {
 		return nil
@@ -44,7 +43,7 @@ func (h *Hooks) Validate() error {
 	return nil
 }
 
-// Outcome is what hooks, webhooks, metrics and --json tell of a backup.
+// Outcome is what hooks, webhooks, metrics and --json report about a backup.
 type Outcome struct {
 	ID       string        `json:"id"`              // the name of the backup
 	Label    string        `json:"label"`           // groups backups of one source
@@ -60,13 +59,13 @@ type Outcome struct {
 	StoredBytes int64    `json:"stored_bytes"`       // as stored
 	Warnings    []string `json:"warnings,omitempty"` // what the backup could not do exactly
 
-	// WorkersPeak is how many workers read rows of one database at once, at most, and
-	// JobsCompleted what all of them did.
+	// WorkersPeak is the largest number of workers that read rows of one database at the same
+	// time.
 	WorkersPeak   int `json:"workers_peak,omitempty"`
 	JobsCompleted int `json:"jobs_completed,omitempty"` // jobs that all workers completed
 }
 
-// environment is the outcome as a hook sees it.
+// environment returns the outcome as environment variables for a hook.
 func (o *Outcome) environment() []string {
 	status := "failed"
 	if o.OK {
@@ -80,7 +79,7 @@ func (o *Outcome) environment() []string {
 	}
 }
 
-// Start runs the command before.
+// Start runs the Before command.
 func (h *Hooks) Start(ctx context.Context, o *Outcome, stderr io.Writer) error {
 	if h.Before == "" {
 		return nil
@@ -91,10 +90,10 @@ func (h *Hooks) Start(ctx context.Context, o *Outcome, stderr io.Writer) error {
 	return nil
 }
 
-// Finish reports the outcome. Only the command after and the metrics are part of the
-// run: a webhook that does not answer is a warning.
+// Finish reports the outcome. If the After command or the metrics fail, the run fails; a
+// webhook that fails is only a warning.
 func (h *Hooks) Finish(ctx context.Context, o *Outcome, stderr io.Writer) error {
-	ctx = context.WithoutCancel(ctx) // an interruption is an outcome, too
+	ctx = context.WithoutCancel(ctx) // an interrupted backup is reported, too
 	var errs []error
 	state := "the backup failed, too"
 	if o.OK {
@@ -118,8 +117,8 @@ func (h *Hooks) Finish(ctx context.Context, o *Outcome, stderr io.Writer) error 
 	return errors.Join(errs...)
 }
 
-// runHook runs a shell command. What it prints goes to standard error, since
-// standard output may be the backup itself.
+// runHook runs a shell command. Its output goes to standard error, because standard output may
+// be the backup itself.
 func runHook(ctx context.Context, command string, env []string, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	cmd.Env = append(os.Environ(), env...)
@@ -135,8 +134,8 @@ func runHook(ctx context.Context, command string, env []string, stderr io.Writer
 	return nil
 }
 
-// postOutcome posts the outcome. Errors do not show the URL, whose path or query
-// is often a secret.
+// postOutcome posts the outcome to the webhook. Errors do not contain the URL, whose path or
+// query is often a secret.
 func postOutcome(ctx context.Context, to string, o *Outcome) error {
 	ctx, cancel := context.WithTimeout(ctx, hookPatience)
 	defer cancel()

@@ -1,5 +1,4 @@
-// Package schedule writes the systemd units, and the line of crontab, that run backups
-// regularly.
+// Package schedule generates systemd units, and a crontab line, that run backups regularly.
 package schedule
 
 import (
@@ -15,15 +14,15 @@ import (
 type Units struct {
 	Name       string
 	OnCalendar string // when, as in systemd.time(7)
-	Delay      string // over which the starts of many machines are spread
+	Delay      string // the starts of many machines are spread over this time
 	User       string
-	// EnvFile has secrets, as NAME=VALUE. Default: none.
+	// EnvFile is the path of a file with secrets, as lines NAME=VALUE. Default: none.
 	EnvFile string
-	// Commands run one after another, as long as each succeeds; words are not quoted.
+	// Commands run one after another, until one fails. Words are not quoted.
 	Commands [][]string
 }
 
-// Write writes the units, and in a comment the line of crontab.
+// Write writes the units, with a crontab line in a comment.
 func (u *Units) Write(w io.Writer) error {
 	var lines, shells []string
 	for _, c := range u.Commands {
@@ -31,8 +30,8 @@ func (u *Units) Write(w io.Writer) error {
 	}
 	shell := strings.Join(shells, " && ")
 	if u.EnvFile != "" {
-		// The lines are NAME=VALUE, which may not be a shell's own quoting: systemd
-		// takes the rest of a line as it is.
+		// A shell cannot source the file: in its lines NAME=VALUE, values are not quoted,
+		// because systemd takes the rest of a line literally.
 		file := ShellLine([]string{u.EnvFile})
 		shell = "if [ -r " + file + " ]; then while IFS= read -r line; do case \"$line\" in [A-Za-z_]*=*) export \"$line\";; esac; done < " + file + "; fi; " + shell
 	}
@@ -84,10 +83,10 @@ WantedBy=timers.target
 # 30 2 * * * %[4]s  %[7]s
 `
 
-// passwordWord is a password in pairs of key and value, or among a URL's parameters.
+// passwordWord matches a password among key-value pairs or a URL's parameters.
 var passwordWord = regexp.MustCompile(`(?i)(^|[\s?&])(ssl)?password\s*=`)
 
-// HoldsPassword looks for a password in an argument, be it the value of a flag.
+// HoldsPassword reports whether an argument, or the value of a flag, contains a password.
 func HoldsPassword(arg string) bool {
 	if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(flag, "--") {
 		arg = value
@@ -100,7 +99,7 @@ func HoldsPassword(arg string) bool {
 	return passwordWord.MatchString(arg)
 }
 
-// unitLine quotes a command line for systemd: "%" and "$" mean something there.
+// unitLine quotes a command line for systemd, in which "%" and "$" are special.
 func unitLine(args []string) string {
 	var words []string
 	for _, a := range args {
@@ -113,7 +112,7 @@ func unitLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// plainWord needs no quotes in a shell.
+// plainWord matches words that need no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // ShellLine quotes a command line for a shell.

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// answer reads the answer to one statement.
+// answer reads the response to one statement.
 type answer struct {
 	s     *Session
 	names func(string)
@@ -16,7 +16,7 @@ type answer struct {
 	file  io.Reader
 
 	out    Outcome
-	failed error // of rows: the rest is skipped
+	failed error // the error of the callback: the rest of the rows is skipped
 	values [][]byte
 }
 
@@ -85,7 +85,7 @@ func (a *answer) readRows(columns int) (more bool, err error) {
 	}
 }
 
-// end takes an OK, or the EOF of servers that do not send one behind rows.
+// end handles an OK, or the EOF that other servers send after rows.
 func (a *answer) end(payload []byte) (more bool, err error) {
 	var status mywire.Status
 	if mywire.IsEOF(payload) && !a.s.server.Caps.Has(mywire.CapDeprecateEOF) {
@@ -123,13 +123,13 @@ func (a *answer) refused(payload []byte) error {
 	return e
 }
 
-// filePacket is how much of a file goes into one packet, in bytes: what the file
-// comes from is read, decompressed and verified meanwhile.
+// filePacket is how much of a file goes into one packet, in bytes. While the server processes
+// one packet, the next is read, decompressed and verified.
 const filePacket = 256 << 10
 
-// send sends the file that the server asks for. When the file cannot be read to
-// its end, the connection is given up, and with it what the server has taken: an
-// end that is too early looks like one.
+// send sends the file that the server requests. If the file cannot be read to its end, it
+// closes the connection, so that the server rolls back: the protocol cannot distinguish a
+// premature end from the real one.
 func (a *answer) send() (more bool, err error) {
 	seq := a.s.seq
 	file := a.file
@@ -158,8 +158,8 @@ func (a *answer) send() (more bool, err error) {
 	return a.result()
 }
 
-// atEnd tells the end that io.ReadFull makes of a file's from a file that was cut,
-// by reading on.
+// atEnd reports whether the file has ended, by reading on: io.ReadFull returns the same error
+// for a file that ended early.
 func atEnd(file io.Reader) bool {
 	n, err := file.Read(make([]byte, 1))
 	return n == 0 && errors.Is(err, io.EOF)

@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// A Definition is a CREATE TABLE as SHOW CREATE TABLE prints it, taken apart.
+// A Definition is a parsed CREATE TABLE statement, as SHOW CREATE TABLE prints it.
 type Definition struct {
 	Head  string // "CREATE TABLE `t` ("
 	Items []string
 	Tail  string // ") ENGINE=InnoDB …"
 }
 
-// ParseDefinition takes a CREATE TABLE apart. It knows strings, names, comments
-// and parentheses, and nothing of what stands between.
+// ParseDefinition parses a CREATE TABLE statement. It recognizes strings, names, comments and
+// parentheses only.
 func ParseDefinition(sql string) (Definition, error) {
 	var d Definition
 	open := skip(sql, 0, '(')
@@ -37,7 +37,7 @@ func ParseDefinition(sql string) (Definition, error) {
 	}
 }
 
-// skip returns where the byte c stands outside of strings and names, from i on.
+// skip returns the index of the byte c outside of strings and names, from i on.
 func skip(sql string, i int, c byte) int {
 	for i < len(sql) && sql[i] != c {
 		if i = next(sql, i); i < 0 {
@@ -50,7 +50,7 @@ func skip(sql string, i int, c byte) int {
 	return i
 }
 
-// item returns where an item of the list ends: at a comma or the last parenthesis.
+// item returns the end of an item of the list: a comma or the last parenthesis.
 func item(sql string, i int) int {
 	depth := 0
 	for i >= 0 && i < len(sql) {
@@ -72,8 +72,8 @@ func item(sql string, i int) int {
 	return -1
 }
 
-// next returns where what begins at i ends: a string, a name, or a single byte;
-// -1 if it does not.
+// next returns the end of the token that begins at i: a string, a name, or a single byte; -1 if
+// it has no end.
 func next(sql string, i int) int {
 	quote := sql[i]
 	if quote != '\'' && quote != '`' && quote != '"' {
@@ -93,12 +93,12 @@ func next(sql string, i int) int {
 	return -1
 }
 
-// String puts the definition together again.
+// String returns the text of the definition.
 func (d Definition) String() string {
 	return d.Head + "\n  " + strings.Join(d.Items, ",\n  ") + "\n" + d.Tail
 }
 
-// Tablespace is the general tablespace that the table is in, "" if it is in none.
+// Tablespace returns the general tablespace of the table, or "".
 func (d Definition) Tablespace() string {
 	const word = " TABLESPACE "
 	for i := 0; i >= 0 && i < len(d.Tail); i = next(d.Tail, i) {
@@ -111,7 +111,7 @@ func (d Definition) Tablespace() string {
 	return ""
 }
 
-// Engine is the storage engine that the definition names.
+// Engine returns the storage engine that the definition names.
 func (d Definition) Engine() string {
 	for i := 0; i >= 0 && i < len(d.Tail); i = next(d.Tail, i) {
 		if rest, ok := strings.CutPrefix(d.Tail[i:], " ENGINE="); ok {
@@ -136,7 +136,7 @@ func IsForeignKey(item string) bool {
 	return strings.HasPrefix(rest, "FOREIGN KEY ")
 }
 
-// keywords begin the items that are secondary indexes.
+// keywords are the beginnings of items that are secondary indexes.
 var keywords = []string{"KEY ", "UNIQUE KEY ", "FULLTEXT KEY ", "SPATIAL KEY ", "VECTOR KEY "}
 
 // IsIndex reports whether an item is an index that is not the primary key.
@@ -149,7 +149,7 @@ func IsIndex(item string) bool {
 	return false
 }
 
-// ItemName is the name that an index or constraint has; "" if it has none.
+// ItemName returns the name of an index or constraint, or "".
 func ItemName(item string) string {
 	start := strings.IndexByte(item, '`')
 	if start < 0 {
@@ -162,7 +162,7 @@ func ItemName(item string) string {
 	return strings.ReplaceAll(item[start+1:end-1], "``", "`")
 }
 
-// Auto is the column that is AUTO_INCREMENT; "" if there is none.
+// Auto returns the name of the AUTO_INCREMENT column, or "".
 func (d Definition) Auto() string {
 	for _, it := range d.Items {
 		if strings.HasPrefix(it, "`") && outside(it, " AUTO_INCREMENT") {
@@ -172,10 +172,10 @@ func (d Definition) Auto() string {
 	return ""
 }
 
-// Split divides a table's definition into what rows need, and indexes and foreign
-// keys that are cheaper to make after them. Indexes stay where they are if the
-// table is no InnoDB table, if it has no primary key, whose place one of them
-// takes, or if AUTO_INCREMENT rests on one of them.
+// Split divides a table's definition into the table that rows need, and the indexes and foreign
+// keys that are cheaper to create after the rows. Indexes stay in the table's definition if the
+// table is not an InnoDB table, if it has no primary key (an index takes its place), or if an
+// AUTO_INCREMENT column depends on one of them.
 func (d Definition) Split() (table Definition, indexes, foreign []string) {
 	table = Definition{Head: d.Head, Tail: d.Tail}
 	auto, primary := d.Auto(), ""
@@ -198,7 +198,7 @@ func (d Definition) Split() (table Definition, indexes, foreign []string) {
 	return table, indexes, foreign
 }
 
-// outside reports whether words stand in a text outside of strings and names.
+// outside reports whether text contains words outside of strings and names.
 func outside(text, words string) bool {
 	for i := 0; i >= 0 && i < len(text); i = next(text, i) {
 		if strings.HasPrefix(text[i:], words) {
@@ -208,13 +208,13 @@ func outside(text, words string) bool {
 	return false
 }
 
-// Definer cuts the DEFINER clause out of a CREATE statement, and returns it as it
-// was: "`user`@`host`"; "" if there is none.
+// Definer removes the DEFINER clause from a CREATE statement, and returns its account
+// unchanged: "`user`@`host`", or "".
 func Definer(sql string) (without, definer string) {
 	const word = "DEFINER="
 	for i := 0; i >= 0 && i < len(sql); i = next(sql, i) {
 		if !strings.HasPrefix(sql[i:], word) {
-			// The clause comes before whatever the object is called.
+			// The clause comes before the name of the object.
 			if sql[i] == '`' {
 				return sql, ""
 			}
@@ -232,8 +232,8 @@ func Definer(sql string) (without, definer string) {
 	return sql, ""
 }
 
-// Requalify puts another database's name before what a statement calls by its
-// database: names in back quotes, with a dot behind the first.
+// Requalify replaces the database in qualified names of a statement: names in backquotes,
+// followed by a dot.
 func Requalify(sql, from, to string) string {
 	if from == to {
 		return sql
@@ -252,16 +252,16 @@ func Requalify(sql, from, to string) string {
 	return b.String() + sql[done:]
 }
 
-// In is what makes the entry in a database of another name than that in which it was. The
-// server puts the database before what a table's defaults and a view call, such as
-// sequences, and before the libraries of a routine.
+// In returns the statement that creates the entry in a database with another name. The server
+// qualifies the names that defaults of tables and views refer to, such as sequences, and the
+// libraries of a routine.
 func (e *Entry) In(from, to string) string {
 	switch e.Kind {
 	case KindDatabase:
 		return e.Renamed(to)
 	case KindTable:
 		return Requalify(e.Create, from, to)
-	case KindView: // where a table may be called as the database is
+	case KindView: // in which a table may have the same name as the database
 		sql := e.Create
 		for _, f := range []string{"nextval(", "lastval(", "setval("} {
 			sql = strings.ReplaceAll(sql, f+Ident(from)+".", f+Ident(to)+".")
@@ -277,8 +277,8 @@ func (e *Entry) In(from, to string) string {
 	return e.Create
 }
 
-// textual writes strings of a table's definition that are no text, such as defaults of binary
-// columns, as their bytes: what keeps definitions keeps UTF-8.
+// textual replaces strings in a table's definition that are not valid text, such as defaults of
+// binary columns, by hexadecimal literals: archives store definitions as UTF-8.
 func textual(sql string) string {
 	if utf8.ValidString(sql) {
 		return sql
@@ -300,7 +300,7 @@ func textual(sql string) string {
 	return b.String() + sql[done:]
 }
 
-// unquoted is what a string holds, of which the quotes around it are cut off.
+// unquoted returns the content of a string whose outer quotes were removed.
 func unquoted(s string) string {
 	special := map[byte]byte{'0': 0, 'n': '\n', 'r': '\r', 't': '\t', 'b': '\b', 'Z': 0x1a}
 	out := make([]byte, 0, len(s))

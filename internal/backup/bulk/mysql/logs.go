@@ -17,10 +17,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// A LogSegment is a piece of a binary log in a storage: a file that is a binary log
-// itself, compressed, so that `zstd -d` and the servers' own programs read it. It
-// begins and ends between transactions. Its name says where it begins in the
-// server's file; the next one begins where it ends:
+// A LogSegment is a piece of a binary log in a storage. The file is a binary log itself,
+// compressed, so that `zstd -d` and the servers' own programs can read it. It begins and ends
+// between transactions. Its name has the position in the server's file at which it begins; the
+// next one begins where it ends:
 //
 //	binlog.000007/000000000004.zst
 //	binlog.000007/000000081920.zst
@@ -43,7 +43,7 @@ func parseLogName(name string) (LogSegment, bool) {
 	return LogSegment{Name: name, File: file, Start: start}, true
 }
 
-// logNumber is the number at the end of a log file's name.
+// logNumber returns the number at the end of a log file's name.
 func logNumber(file string) uint64 {
 	n, err := strconv.ParseUint(file[strings.LastIndexByte(file, '.')+1:], 10, 64)
 	if err != nil {
@@ -52,8 +52,8 @@ func logNumber(file string) uint64 {
 	return n
 }
 
-// ListLogs returns the segments below a directory of a storage ("" or one with a
-// slash at its end) in the order of the log.
+// ListLogs returns the segments below a directory of a storage ("" or a name with a trailing
+// slash) in the order of the log.
 func ListLogs(ctx context.Context, s archive.Storage, dir string) ([]LogSegment, error) {
 	var out []LogSegment
 	for o, err := range s.List(ctx, dir, true) {
@@ -70,17 +70,17 @@ func ListLogs(ctx context.Context, s archive.Storage, dir string) ([]LogSegment,
 	return out, nil
 }
 
-// ErrLogGap says that a piece of the log is not in the storage.
+// ErrLogGap says that a part of the log is missing in the storage.
 var ErrLogGap = errors.New("the archived binary log has a gap")
 
-// Logs reads archived binary logs as one. It is a binlog.Source: io.EOF is the end
-// of what is archived. One goroutine uses it at a time.
+// Logs reads archived binary logs as one log. It is a binlog.Source that returns io.EOF at the
+// end of the archive. It is used by one goroutine at a time.
 type Logs struct {
 	storage  archive.Storage
 	dir      string
-	segments []LogSegment    // the one that is open, and those to come
-	until    binlog.Position // how far the log was archived; zero if nobody has noted it
-	from     uint64          // events of the first file that end here or before are passed over
+	segments []LogSegment    // the open one, and those after it
+	until    binlog.Position // end of the archived log by the note; zero if there is none
+	from     uint64          // events of the first file that end here or before are skipped
 	pos      binlog.Position
 
 	in      io.ReadCloser
@@ -88,10 +88,9 @@ type Logs struct {
 	file    *binlog.File
 }
 
-// OpenLogs opens the logs below dir from a position on, which must be in them or at
-// their end.
+// OpenLogs opens the logs below dir at a position, which must be in them or at their end.
 func OpenLogs(ctx context.Context, s archive.Storage, dir string, from binlog.Position) (*Logs, error) {
-	// In this order: of what is archived meanwhile there may be more than was noted, not less.
+	// In this order: if more is archived meanwhile, the list has more than the note, not less.
 	until, err := notedEnd(ctx, s, dir)
 	if err != nil {
 		return nil, err
@@ -112,8 +111,8 @@ func OpenLogs(ctx context.Context, s archive.Storage, dir string, from binlog.Po
 	return &Logs{storage: s, dir: dir, segments: all[first:], from: from.Pos, until: until}, nil
 }
 
-// endName is a note beside the segments of a log of where the last one ends: that it is
-// lost shows in nothing else.
+// endName is the name of a note with the end of the last segment: without it, the loss of the
+// last segments would go unnoticed.
 const endName = "end.json"
 
 // logEnd is the content of the note.
@@ -122,7 +121,7 @@ type logEnd struct {
 	Pos  uint64 `json:"position"`
 }
 
-// NoteLogEnd notes that a log is archived up to a position.
+// NoteLogEnd records that a log is archived up to a position.
 func NoteLogEnd(ctx context.Context, s archive.Storage, dir string, end binlog.Position) error {
 	note, err := json.Marshal(logEnd{end.File, end.Pos})
 	if err == nil {
@@ -134,7 +133,8 @@ func NoteLogEnd(ctx context.Context, s archive.Storage, dir string, end binlog.P
 	return nil
 }
 
-// notedEnd reads the note; zero if there is none, as in logs of earlier versions.
+// notedEnd reads the note. It returns the zero Position if there is none, as in logs of earlier
+// versions.
 func notedEnd(ctx context.Context, s archive.Storage, dir string) (binlog.Position, error) {
 	in, err := s.Open(ctx, dir+endName, 0)
 	if errors.Is(err, archive.ErrNotExist) {
@@ -154,7 +154,7 @@ func notedEnd(ctx context.Context, s archive.Storage, dir string) (binlog.Positi
 	return binlog.Position{File: end.File, Pos: end.Pos}, nil
 }
 
-// whole sees that the log goes as far as it was archived.
+// whole returns an error if the log ends before the position in the note.
 func (l *Logs) whole() error {
 	a, b := logNumber(l.pos.File), logNumber(l.until.File)
 	if l.until.IsZero() || a > b || a == b && l.pos.Pos >= l.until.Pos {
@@ -163,7 +163,8 @@ func (l *Logs) whole() error {
 	return fmt.Errorf("%w: it was archived up to %s, and what is there ends at %s", ErrLogGap, l.until, l.pos)
 }
 
-// LogEnd returns the position at which what is archived ends, zero if nothing is.
+// LogEnd returns the position at which the archived log ends, or the zero Position if there is
+// none.
 func LogEnd(ctx context.Context, s archive.Storage, dir string) (binlog.Position, error) {
 	all, err := ListLogs(ctx, s, dir)
 	if err != nil || len(all) == 0 {
@@ -181,7 +182,7 @@ func LogEnd(ctx context.Context, s archive.Storage, dir string) (binlog.Position
 	}
 }
 
-// Next returns the next event, as binlog.Source says.
+// Next implements binlog.Source.
 func (l *Logs) Next(ctx context.Context) (*binlog.Event, error) {
 	for {
 		if l.file == nil {
@@ -200,8 +201,8 @@ func (l *Logs) Next(ctx context.Context) (*binlog.Event, error) {
 			return nil, fmt.Errorf("read %s: %w", l.dir+l.segments[0].Name, err)
 		}
 		if e.Stored() {
-			// Of a segment that begins inside a file, the format description in
-			// front may be the one that the file begins with.
+			// The format description at the front of a segment that begins inside a file may be
+			// a copy of the file's first event.
 			if e.Type != binlog.FormatDescriptionEvent || e.End > l.pos.Pos {
 				l.pos.Pos = e.End
 			}
@@ -213,7 +214,7 @@ func (l *Logs) Next(ctx context.Context) (*binlog.Event, error) {
 	}
 }
 
-// open opens the next segment, and sees that it is the next one.
+// open opens the next segment, and checks that it follows without a gap.
 func (l *Logs) open(ctx context.Context) error {
 	if len(l.segments) == 0 {
 		return l.whole()
@@ -246,7 +247,7 @@ func (l *Logs) open(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the segment that is open.
+// Close closes the open segment.
 func (l *Logs) Close() error {
 	if l.file == nil {
 		return nil

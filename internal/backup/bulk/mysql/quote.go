@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Ident quotes a name.
+// Ident quotes an identifier.
 func Ident(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// Idents quotes names and puts commas between them.
+// Idents quotes identifiers and joins them with commas.
 func Idents(names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
@@ -17,11 +17,11 @@ func Idents(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// Qualified quotes the name of something in a database.
+// Qualified quotes the name of an object in a database.
 func Qualified(database, name string) string { return Ident(database) + "." + Ident(name) }
 
-// Literal quotes a text. It holds whatever the sql_mode says of backslashes: what
-// would need one is written as hexadecimal digits.
+// Literal returns a string literal that means the same in every sql_mode: a text with
+// backslashes is written as hexadecimal digits.
 func Literal(s string) string {
 	if strings.ContainsAny(s, "\\\x00") {
 		return "_utf8mb4 " + Hex(s)
@@ -29,5 +29,5 @@ func Literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// Hex writes bytes as a hexadecimal literal.
+// Hex returns a hexadecimal literal.
 func Hex(s string) string { return "x'" + hex.EncodeToString([]byte(s)) + "'" }

@@ -12,26 +12,25 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A Form is how the values of a column travel.
+// A Form is the representation of a column's values in an archive.
 type Form byte
 
 // The forms.
 const (
-	// Direct: as the server prints them, and the bytes of the column's own
-	// character set.
+	// Direct: as the server prints them; strings are bytes in the column's own character set.
 	Direct Form = 'd'
-	// Bits: BIT as a decimal number, since LOAD DATA knows no other; and ENUM and SET
-	// where the text of a value does not say which one it is.
+	// Bits: BIT as a decimal number, the only form that LOAD DATA accepts; and ENUM and SET if
+	// the text of a value is ambiguous.
 	Bits Form = 'b'
-	// Float: FLOAT as the DOUBLE of the same value: servers print six digits of a
-	// FLOAT, which are not always all.
+	// Float: FLOAT as the DOUBLE of the same value: servers print only six digits of a FLOAT,
+	// which can lose precision.
 	Float Form = 'f'
-	// Text: types that take text only in a character set that has letters, such as
-	// MySQL's JSON and MariaDB's INET6.
+	// Text: types that accept text only in a character set for text, such as MySQL's JSON and
+	// MariaDB's INET6.
 	Text Form = 't'
-	// End: until when a row of a system-versioned table was in force; NULL if it
-	// still is, for servers differ in what they write then. A layout with this form
-	// holds all rows that the table ever had.
+	// End: the time until which a row of a system-versioned table was valid; NULL if it still
+	// is, because servers print that differently. A layout with this form has all historical
+	// rows of the table.
 	End Form = 'e'
 )
 
@@ -43,8 +42,7 @@ var direct = []string{
 	"geomcollection", "vector",
 }
 
-// FormOf returns the form of a type, as information_schema calls it (DATA_TYPE and
-// COLUMN_TYPE).
+// FormOf returns the form of a type by DATA_TYPE and COLUMN_TYPE in information_schema.
 func FormOf(dataType, columnType string) Form {
 	switch t := strings.ToLower(dataType); {
 	case t == "bit", (t == "enum" || t == "set") && !distinct(columnType):
@@ -57,9 +55,9 @@ func FormOf(dataType, columnType string) Form {
 	return Text
 }
 
-// distinct reports whether the texts of an ENUM or SET say which value is meant. They
-// do not if a member is empty, as the error value is and the SET without members, nor
-// if a collation takes two members for one. What is not plain ASCII is not looked at.
+// distinct reports whether the texts of an ENUM or SET identify its values. They do not if a
+// member is empty, like the error value and a SET without members, or if a collation treats two
+// members as equal. Members that are not ASCII count as ambiguous.
 func distinct(columnType string) bool {
 	_, list, _ := strings.Cut(columnType, "('")
 	list, ok := strings.CutSuffix(list, "')")
@@ -68,7 +66,7 @@ func distinct(columnType string) bool {
 	}
 	seen := map[string]bool{}
 	for member := range strings.SplitSeq(list, "','") {
-		// Some languages' collations take these letters for one.
+		// Some languages' collations treat these letters as equal.
 		member = strings.NewReplacer("w", "v", "u", "v", "y", "i", "j", "i").Replace(strings.ToLower(strings.TrimRight(member, " ")))
 		if member == "" || seen[member] {
 			return false
@@ -78,14 +76,14 @@ func distinct(columnType string) bool {
 	return true
 }
 
-// Layout is which columns of a table are kept, in which order and form.
+// Layout says which columns of a table are archived, in which order and form.
 type Layout struct {
 	Columns []string
 	Forms   []Form
-	Auto    string // the column that is AUTO_INCREMENT; "" if there is none
+	Auto    string // the AUTO_INCREMENT column, or ""
 }
 
-// NewLayout makes a layout of columns and the letters of their forms.
+// NewLayout returns a layout of columns with the letters of their forms.
 func NewLayout(columns []string, forms string) (Layout, error) {
 	l := Layout{Columns: columns, Forms: make([]Form, len(forms))}
 	for i := range len(forms) {
@@ -100,7 +98,7 @@ func NewLayout(columns []string, forms string) (Layout, error) {
 	return l, nil
 }
 
-// Letters are the forms as NewLayout takes them.
+// Letters returns the forms as NewLayout takes them.
 func (l Layout) Letters() string {
 	b := make([]byte, len(l.Forms))
 	for i, f := range l.Forms {
@@ -109,19 +107,18 @@ func (l Layout) Letters() string {
 	return string(b)
 }
 
-// Width is how many values a line has: one at least, for a table whose columns
-// are all generated has rows all the same.
+// Width returns the number of values in a line. It is at least one, because a table with only
+// generated columns also has rows.
 func (l Layout) Width() int { return max(1, len(l.Columns)) }
 
-// History reports whether the rows are all that the table ever had.
+// History reports whether the rows include the historical ones.
 func (l Layout) History() bool { return slices.Contains(l.Forms, End) }
 
-// inForce is what servers write for the end of a row that is in force: the last
-// moment of a TIMESTAMP.
+// inForce is the end of a row that is still valid, as servers write it: the last moment of a
+// TIMESTAMP.
 const inForce = "COALESCE(/*M!110500 FROM_UNIXTIME(4294967295.999999), */ FROM_UNIXTIME(2147483647.999999))"
 
-// Select is the statement that reads the rows; rest is what stands behind the
-// table's name.
+// Select returns the statement that reads the rows; rest follows the name of the table.
 func (l Layout) Select(table, rest string) string {
 	exprs := make([]string, len(l.Columns))
 	for i, c := range l.Columns {
@@ -147,7 +144,7 @@ func (l Layout) Select(table, rest string) string {
 	return sql
 }
 
-// Load is the statement that loads a file of lines.
+// Load returns the statement that loads a file of lines.
 func (l Layout) Load(file, table string) string {
 	var targets, sets []string
 	set := slices.ContainsFunc(l.Forms, func(f Form) bool { return f == Bits || f == Text || f == End })
@@ -161,7 +158,7 @@ func (l Layout) Load(file, table string) string {
 		case f == End:
 			sets = append(sets, Ident(c)+" = COALESCE("+v+", "+inForce+")")
 		case set && c == l.Auto:
-			// With SET, a zero that comes otherwise is taken for a new number.
+			// With SET, a zero in the AUTO_INCREMENT column would be replaced by a new number.
 			sets = append(sets, Ident(c)+" = "+v)
 		default:
 			v = Ident(c)
@@ -179,12 +176,12 @@ func (l Layout) Load(file, table string) string {
 	return sql
 }
 
-// Insert is the beginning of the statement that inserts rows, up to VALUES.
+// Insert returns the beginning of an INSERT statement, up to VALUES.
 func (l Layout) Insert(table string) string {
 	return "INSERT INTO " + table + " (" + Idents(l.Columns) + ") VALUES "
 }
 
-// AppendTuple appends a row as INSERT takes it.
+// AppendTuple appends a row in the syntax of INSERT.
 func (l Layout) AppendTuple(dst []byte, values [][]byte) []byte {
 	dst = append(dst, '(')
 	for i := range l.Columns {
@@ -207,11 +204,11 @@ func (l Layout) AppendTuple(dst []byte, values [][]byte) []byte {
 	return append(dst, ')')
 }
 
-// linesSize is how many bytes of lines are handed on at a time, about.
+// linesSize is about how many bytes of lines are passed on at a time.
 const linesSize = 128 << 10
 
-// ReadRows runs a Select of the layout and hands its rows to sink, as lines, many
-// at a time. sum, if it is not nil, takes them, too.
+// ReadRows runs a Select of the layout and passes its rows to sink, many lines at a time. sum,
+// if not nil, also gets them.
 func (s *Session) ReadRows(ctx context.Context, sql string, sum *RowSum, sink func(lines []byte) error) (rows int64, err error) {
 	buf := make([]byte, 0, linesSize+linesSize/4)
 	_, err = s.Run(ctx, sql, func(values [][]byte) error {
@@ -234,7 +231,7 @@ func (s *Session) ReadRows(ctx context.Context, sql string, sum *RowSum, sink fu
 	return rows, err
 }
 
-// Inserter makes INSERT statements of lines.
+// Inserter converts lines to INSERT statements.
 type Inserter struct {
 	layout Layout
 	prefix string
@@ -245,14 +242,14 @@ type Inserter struct {
 	values [][]byte
 }
 
-// NewInserter makes statements of at most limit bytes each, but for rows that are
-// longer alone.
+// NewInserter returns an Inserter whose statements have at most limit bytes, except for single
+// rows that are longer.
 func NewInserter(l Layout, table string, limit int) *Inserter {
 	return &Inserter{layout: l, prefix: l.Insert(table), limit: limit}
 }
 
-// Line takes a line without its end, and uses it up. It returns a statement when
-// one is full, with the number of its rows; it is valid until the next call.
+// Line takes a line without its line feed, and overwrites it. If a statement is full, it
+// returns it with the number of its rows; the statement is valid until the next call.
 func (n *Inserter) Line(line []byte) (sql []byte, rows int, err error) {
 	if n.values, err = ParseText(line, n.layout.Width(), n.values[:0]); err != nil {
 		return nil, 0, err
@@ -281,11 +278,11 @@ func (n *Inserter) Rest() (sql []byte, rows int) {
 	return n.sql, rows
 }
 
-// MaxLine bounds a line, in bytes: the longest row that a server sends, each byte
-// of it escaped.
+// MaxLine is the maximum length of a line, in bytes: the longest row that a server sends, with
+// each byte escaped.
 const MaxLine = 2*maxMessage + 1
 
-// Lines calls f with each line of r, without its end. f may use the line up.
+// Lines calls f with each line of r, without its line feed. f may overwrite the line.
 func Lines(r io.Reader, f func(line []byte) error) error {
 	in := bufio.NewReaderSize(r, 256<<10)
 	var long []byte
@@ -316,21 +313,20 @@ func Lines(r io.Reader, f func(line []byte) error) error {
 	}
 }
 
-// Missing reports whether an error says that a database, table or other object
-// does not exist.
+// Missing reports whether err says that a database, table or other object does not exist.
 func Missing(err error) bool {
 	switch ErrorCode(err) {
 	case mywire.ErrNoSuchTable, mywire.ErrUnknownDatabase, 1008, 1051, 1305, 1360, 1539, 4091, 4092:
-		return true // and databases, tables, routines, triggers, events, sequences, views to drop
+		return true // also databases, tables, routines, triggers, events, sequences, and views to drop
 	}
 	return false
 }
 
-// Denied reports whether an error says that the account may not.
+// Denied reports whether err says that the account lacks a privilege.
 func Denied(err error) bool {
 	switch ErrorCode(err) {
 	case mywire.ErrDBAccessDenied, mywire.ErrAccessDenied, 1142, 1143, 1227, 1370:
-		return true // on a table, on a column, privileges in general, on a routine
+		return true // for a table, a column, privileges in general, a routine
 	}
 	return false
 }

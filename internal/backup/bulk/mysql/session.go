@@ -1,11 +1,11 @@
-// Package mysql is what backup and restore of MySQL and MariaDB have in common:
-// sessions that move rows in bulk, the text in which rows are kept, names and
-// literals in SQL, definitions taken apart, and checksums of rows.
+// Package mysql has what backup and restore of MySQL and MariaDB share: sessions that move rows
+// in bulk, the text format of rows, names and literals in SQL, parsed definitions, and
+// checksums of rows.
 //
-// Rows are kept as LOAD DATA reads them by default: a line for each row, tabs
-// between values, \N for NULL, a backslash before what would be misread. Bytes of
-// strings are those of the column's own character set, neither converted nor
-// checked on either way, which is exact for whatever a table holds.
+// Rows are stored in the default format of LOAD DATA: a line for each row, tabs between values,
+// \N for NULL, a backslash before characters that have a meaning. Strings are bytes in the
+// column's own character set. They are neither converted nor validated in either direction, so
+// every value is restored exactly.
 package mysql
 
 import (
@@ -24,50 +24,48 @@ import (
 )
 
 const (
-	// bufferSize is the read buffer of a session at first, in bytes. It grows to
-	// the longest row.
+	// bufferSize is the initial size of a session's read buffer, in bytes. It grows to the size
+	// of the longest row.
 	bufferSize = 256 << 10
 
-	// maxMessage bounds a message of the server: the largest max_allowed_packet
-	// that there is, and some room.
+	// maxMessage limits the size of a message from the server: the largest possible
+	// max_allowed_packet, and some room.
 	maxMessage = 1<<30 + 1<<20
 
-	// sessionCaps are what a session asks for: the least that makes answers short
-	// and lets it send files.
+	// sessionCaps are the capabilities that a session requests: those that keep responses short
+	// and allow it to send files.
 	sessionCaps = mywire.CapLongFlag | mywire.CapIgnoreSigpipe | mywire.CapTransactions | mywire.CapReserved | mywire.CapMultiResults |
 		mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs | mywire.CapLongPassword | mywire.CapDeprecateEOF | mywire.CapLocalFiles
 )
 
-// Session is a connection that is logged in. One goroutine uses it at a time. A
-// statement whose context ends, and any failure of the connection, make it
-// unusable: what remains is Close.
+// Session is a connection that is logged in. It is used by one goroutine at a time. After the
+// context of a statement has ended, or the connection has failed, it can only be closed.
 type Session struct {
 	server  *mywire.Server
 	conn    net.Conn
 	version int
 
-	buf    []byte // buf[r:w] has been read and not used
+	buf    []byte // buf[r:w] was read and is not used yet
 	r, w   int
-	seq    byte // of the next packet of the server
+	seq    byte // of the next packet from the server
 	broken error
 
-	// Waited is for how long bytes of the server were waited for.
+	// Waited is the total time spent waiting for bytes from the server.
 	Waited time.Duration
 }
 
-// settings are what every session of a backup or restore begins with, so that rows
-// read the same whatever the server's configuration is. Results come in the bytes
-// that columns hold.
+// settings are the settings of every session of a backup or restore, so that rows read the same
+// regardless of the server's configuration. Results contain the bytes that columns hold.
 const settings = "SET NAMES utf8mb4, character_set_results = binary, time_zone = '+00:00', sql_quote_show_create = 1, " +
 	"sql_mode = '" + Mode + "', autocommit = 1, completion_type = NO_CHAIN"
 
-// comforts keep a session from being ended because it takes long, its answers from
-// being cut, and definitions from being refused or changed. Not every server has all of them, or lets everybody set them.
+// comforts are settings that prevent timeouts, truncated responses, and definitions that are
+// rejected or changed. Not every server has all of them, or lets every account set them.
 const comforts = "wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, innodb_lock_wait_timeout = 86400, " +
 	"sql_safe_updates = 0, sql_notes = 0, max_error_count = 65535, lc_time_names = 'en_US', group_concat_max_len = 67108864, " +
 	"sql_select_limit = 18446744073709551615, sql_big_selects = ON, innodb_strict_mode = OFF, explicit_defaults_for_timestamp = ON, "
 
-// comfortsMariaDB and comfortsMySQL are those of one family.
+// comfortsMariaDB and comfortsMySQL are those of one server family.
 const (
 	comfortsMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
 		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0, alter_algorithm = 'DEFAULT'"
@@ -75,15 +73,15 @@ const (
 		"sql_generate_invisible_primary_key = OFF, show_gipk_in_create_table_and_information_schema = ON"
 )
 
-// Mode is the sql_mode of sessions: a zero in an AUTO_INCREMENT column stays one,
-// and dates that are none are taken as they were.
+// Mode is the sql_mode of sessions: a zero in an AUTO_INCREMENT column stays zero, and invalid
+// dates are accepted.
 const Mode = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 
-// Connect logs in and makes the session's settings. database replaces that of cfg;
-// "" is none.
+// Connect logs in and applies the session's settings. database replaces that of cfg; "" selects
+// none.
 func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*Session, error) {
-	// The database is chosen by a statement: its name in a login is in a character
-	// set that the server may read otherwise.
+	// The database is selected by a statement, because the server may interpret the name in the
+	// login in another character set.
 	cfg.Database, cfg.Charset, cfg.Caps = "", mywire.CharsetUTF8MB4, sessionCaps
 	server, err := mywire.Connect(ctx, cfg)
 	if err != nil {
@@ -102,9 +100,9 @@ func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*S
 	return s, nil
 }
 
-// settle makes the session's settings, and as many comforts as it can have.
+// settle applies the session's settings, and as many comforts as the server accepts.
 func (s *Session) settle(ctx context.Context) error {
-	// The families name the variable of the second differently.
+	// The server families have different names for the variable in the second statement.
 	for _, sql := range []string{settings, "SET SESSION TRANSACTION READ WRITE"} {
 		if err := s.Exec(ctx, sql); err != nil {
 			return err
@@ -119,7 +117,7 @@ func (s *Session) settle(ctx context.Context) error {
 		return err
 	}
 	for one := range strings.SplitSeq(all, ", ") {
-		// Variables that this server does not have, or not for sessions.
+		// Variables that this server does not have, or that a session cannot set.
 		const unknown, global, readOnly = 1193, 1229, 1238
 		if err := s.Exec(ctx, "SET "+one); err != nil && !Denied(err) && !slices.Contains([]uint16{unknown, global, readOnly}, ErrorCode(err)) {
 			return err
@@ -128,9 +126,9 @@ func (s *Session) settle(ctx context.Context) error {
 	return nil
 }
 
-// versionNumber makes 101119 of "5.5.5-10.11.19-MariaDB"; 0 if it is none.
+// versionNumber converts "5.5.5-10.11.19-MariaDB" to 101119; 0 if v is not a version.
 func versionNumber(v string) int {
-	v = strings.TrimPrefix(v, "5.5.5-") // which MariaDB 10 says in front
+	v = strings.TrimPrefix(v, "5.5.5-") // the prefix of MariaDB 10
 	n, parts := 0, strings.SplitN(v, ".", 3)
 	for i := range 3 {
 		digits := ""
@@ -149,23 +147,23 @@ func versionNumber(v string) int {
 // IsMariaDB reports whether the server is a MariaDB.
 func (s *Session) IsMariaDB() bool { return s.server.IsMariaDB() }
 
-// Version is the server's version as a number, such as 101119.
+// Version returns the server's version as a number, such as 101119.
 func (s *Session) Version() int { return s.version }
 
-// VersionText is the server's version in its own words.
+// VersionText returns the server's version as a string.
 func (s *Session) VersionText() string {
 	return strings.TrimPrefix(s.server.Greeting.Version, "5.5.5-")
 }
 
-// Broken is why the session is of no further use, nil while it is of use.
+// Broken returns why the session cannot be used any more, or nil.
 func (s *Session) Broken() error { return s.broken }
 
-// Close ends the session. The server rolls back what is not committed.
+// Close ends the session. The server rolls back an open transaction.
 func (s *Session) Close() error {
 	if s.broken == nil {
 		s.broken = net.ErrClosed
 		_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
-		// The server notices the close of a connection just as well.
+		// The server also notices that the connection is closed.
 		_, _ = s.conn.Write(mywire.AppendQuit(nil))
 	}
 	if err := s.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -174,25 +172,25 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// ErrorCode is the server's error number in err; 0 if it is no error of a server.
+// ErrorCode returns the server's error number in err, or 0 if there is none.
 func ErrorCode(err error) uint16 { return mywire.CodeOf(err) }
 
-// Outcome is what the server says of a statement without rows.
+// Outcome is the server's response to a statement without rows.
 type Outcome struct {
 	Affected uint64
 	Warnings int
 	Info     string // such as "Records: 3  Deleted: 0  Skipped: 0  Warnings: 0"
 }
 
-// Exec runs a statement and discards its rows. An error of the server is a
-// *mywire.Error and leaves the session usable.
+// Exec runs a statement and discards its rows. After an error from the server, which is a
+// *mywire.Error, the session remains usable.
 func (s *Session) Exec(ctx context.Context, sql string) error {
 	_, err := s.Run(ctx, sql, nil, nil)
 	return err
 }
 
-// Query runs a statement and hands each row to yield, values as text and NULL as
-// "". The slice is the caller's to keep.
+// Query runs a statement and passes each row to yield, values as text and NULL as "". yield may
+// keep the slice.
 func (s *Session) Query(ctx context.Context, sql string, yield func(row []string) error) error {
 	_, err := s.Run(ctx, sql, func(values [][]byte) error {
 		row := make([]string, len(values))
@@ -204,7 +202,7 @@ func (s *Session) Query(ctx context.Context, sql string, yield func(row []string
 	return err
 }
 
-// QueryNamed is Query with the values by the names of their columns, lower case.
+// QueryNamed is Query with the values by the lower-case names of their columns.
 func (s *Session) QueryNamed(ctx context.Context, sql string, yield func(row map[string]string) error) error {
 	var names []string
 	_, err := s.run(ctx, sql, func(name string) { names = append(names, strings.ToLower(name)) }, func(values [][]byte) error {
@@ -217,7 +215,7 @@ func (s *Session) QueryNamed(ctx context.Context, sql string, yield func(row map
 	return err
 }
 
-// Row runs a statement that answers with exactly one row.
+// Row runs a statement that returns exactly one row.
 func (s *Session) Row(ctx context.Context, sql string) ([]string, error) {
 	var rows [][]string
 	err := s.Query(ctx, sql, func(row []string) error {
@@ -233,17 +231,17 @@ func (s *Session) Row(ctx context.Context, sql string) ([]string, error) {
 	return rows[0], nil
 }
 
-// Run runs a statement. rows, if it is not nil, gets the values of each row, NULL
-// as nil, valid until it returns; its error breaks nothing: the rest of the
-// answer is skipped. file is what the server may ask for with LOAD DATA LOCAL;
-// without one it gets an empty file and the statement is an error.
+// Run runs a statement. rows, if not nil, gets the values of each row, NULL as nil, valid until
+// it returns; after an error of rows, the rest of the response is skipped and the session
+// remains usable. file is what the server may request with LOAD DATA LOCAL; if it is nil, the
+// server gets an empty file and Run returns an error.
 func (s *Session) Run(ctx context.Context, sql string, rows func(values [][]byte) error, file io.Reader) (Outcome, error) {
 	return s.run(ctx, sql, nil, rows, file)
 }
 
 func (s *Session) run(ctx context.Context, sql string, names func(string), rows func([][]byte) error, file io.Reader) (out Outcome, err error) {
 	if s.broken != nil {
-		return out, fmt.Errorf("session is of no further use: %w", s.broken)
+		return out, fmt.Errorf("the session cannot be used any more: %w", s.broken)
 	}
 	if err := context.Cause(ctx); err != nil {
 		return out, err
@@ -268,8 +266,8 @@ func (s *Session) run(ctx context.Context, sql string, names func(string), rows 
 	}
 }
 
-// fail marks the session as broken, and ends its connection: a server that waits for
-// more of it keeps what its transaction has locked.
+// fail marks the session as broken, and closes its connection: while it is open, the server
+// keeps the locks of the transaction.
 func (s *Session) fail(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the server closed the connection: %w", io.ErrUnexpectedEOF)
@@ -292,7 +290,7 @@ func (s *Session) read() ([]byte, error) {
 			packet := s.buf[s.r : s.r+n]
 			_, seq, _ := mywire.Peek(packet)
 			payload, next, err := mywire.Payload(packet)
-			// A server that is being shut down says so out of turn.
+			// A server that is being shut down reports that out of sequence.
 			if err == nil && seq != s.seq && !mywire.IsError(payload) {
 				err = fmt.Errorf("packet %d where %d is expected: %w", seq, s.seq, mywire.ErrMalformed)
 			}
@@ -309,7 +307,7 @@ func (s *Session) read() ([]byte, error) {
 	}
 }
 
-// fill reads more, into a buffer that has room for need bytes from s.r on.
+// fill reads more, into a buffer with room for need bytes from s.r on.
 func (s *Session) fill(need int) error {
 	if s.r > 0 && (s.r == s.w || len(s.buf)-s.r < need) {
 		s.w = copy(s.buf, s.buf[s.r:s.w])

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Show returns an object's definition as the server prints it, in the database that
-// the session uses.
+// Show returns the definition of an object in the current database, as the server prints it.
 func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, error) {
 	what, column := strings.ToUpper(string(kind)), "create "+string(kind)
 	switch kind {
@@ -18,8 +17,8 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 	case KindTrigger:
 		column = "sql original statement"
 	}
-	// A table's definition is in UTF-8. Others are kept in their makers' character sets, and
-	// have to be converted.
+	// The definition of a table is in UTF-8. Others are stored in the character sets of the
+	// clients that created them, and have to be converted.
 	results := ""
 	if kind != KindTable && kind != KindSequence {
 		results = "SET character_set_results = "
@@ -52,13 +51,14 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 	return e, nil
 }
 
-// Elsewhere reports whether a storage engine keeps no rows of its own.
+// Elsewhere reports whether a storage engine has no rows of its own.
 func Elsewhere(engine string) bool {
 	return slices.Contains([]string{"mrg_myisam", "merge", "federated", "federatedx", "blackhole", "connect", "spider", "s3"}, strings.ToLower(engine))
 }
 
-// Same reports whether two definitions mean the same. Where a table's counter
-// stands is part of its rows. What Setting makes of the maker's character set is the same.
+// Same reports whether two definitions mean the same. The AUTO_INCREMENT counter of a table is
+// ignored, because it belongs to its rows, as are character sets that Setting treats as the
+// same.
 func (e *Entry) Same(other *Entry) bool {
 	if (e.Mode == nil) != (other.Mode == nil) || e.Mode != nil && *e.Mode != *other.Mode {
 		return false
@@ -66,9 +66,9 @@ func (e *Entry) Same(other *Entry) bool {
 	return e.client() == other.client() && e.Collation == other.Collation && e.Zone == other.Zone && plain(e.Create) == plain(other.Create)
 }
 
-// plain leaves out of a table's definition what says nothing of it: where its counter
-// stands, and a character set before one of its own collations, which MySQL prints or
-// not depending on who made the column.
+// plain removes from a table's definition what does not matter: the AUTO_INCREMENT counter, and
+// a character set before one of its own collations, which MySQL prints or not depending on how
+// the column was created.
 func plain(sql string) string {
 	const word = " CHARACTER SET "
 	sql = withoutCounter(sql)
@@ -87,7 +87,7 @@ func plain(sql string) string {
 	return b.String() + sql[done:]
 }
 
-// withoutCounter cuts the AUTO_INCREMENT out of a table's options.
+// withoutCounter removes AUTO_INCREMENT from a table's options.
 func withoutCounter(sql string) string {
 	const word = " AUTO_INCREMENT="
 	for i := 0; i >= 0 && i < len(sql); i = next(sql, i) {

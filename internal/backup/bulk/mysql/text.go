@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// escapes holds, for each byte that LOAD DATA would misread, the letter that
-// stands for it behind a backslash.
+// escapes maps each byte that LOAD DATA would misread to the letter that represents it after a
+// backslash.
 var escapes = [256]byte{'\\': '\\', '\t': 't', '\n': 'n', 0: '0'}
 
 // AppendText appends a row as a line. NULL is nil.
@@ -31,7 +31,7 @@ func AppendText(dst []byte, values [][]byte) []byte {
 func appendEscaped(dst, v []byte) []byte {
 	from, i := 0, 0
 	for {
-		// Most bytes stand for themselves: eight at a time are looked at.
+		// Most bytes need no escape: check eight at a time.
 		for i+8 <= len(v) && !misread(binary.LittleEndian.Uint64(v[i:])) {
 			i += 8
 		}
@@ -55,12 +55,11 @@ func misread(v uint64) bool {
 	return ((v-each)&^v|(a-each)&^a|(b-each)&^b|(c-each)&^c)&(each<<7) != 0
 }
 
-// ErrText reports lines that AppendText has not written.
+// ErrText says that a line does not have the format of AppendText.
 var ErrText = errors.New("malformed row")
 
-// ParseText takes apart a line, without its end, of n values, into dst. Values
-// that hold no backslash alias the line; others are written over it: the line
-// is used up.
+// ParseText parses a line without its line feed into n values, which it stores in dst. It
+// unescapes values in place and overwrites the line; the values alias it.
 func ParseText(line []byte, n int, dst [][]byte) ([][]byte, error) {
 	for i := range n {
 		field := line
@@ -142,18 +141,18 @@ func appendQuoted(dst, v []byte) []byte {
 	return append(append(dst, v[from:]...), '\'')
 }
 
-// A RowSum is a checksum over rows that does not depend on their order: the sum of
-// the XXH64 hashes of their lines, modulo 2^64, with their number. Sums of parts
-// of a table add up to the sum of the whole.
+// A RowSum is a checksum of rows that does not depend on their order: the sum of the XXH64
+// hashes of their lines, modulo 2^64, with their number. Sums of parts of a table add up to the
+// sum of the whole.
 //
-// It finds accidents: lost, doubled and changed rows. It is no proof against
-// somebody who forges rows on purpose; the archive's SHA-256 are.
+// It detects accidents: lost, duplicated and changed rows. It is no protection against forged
+// rows; the archive's SHA-256 is.
 type RowSum struct {
 	sum  uint64
 	rows int64
 }
 
-// Line takes a line, with its end.
+// Line adds a line, with its line feed.
 func (r *RowSum) Line(line []byte) {
 	r.sum += xxhash.Sum64(line[:len(line)-1])
 	r.rows++
@@ -165,8 +164,8 @@ func (r *RowSum) Add(other RowSum) {
 	r.rows += other.rows
 }
 
-// Rows is how many rows there were.
+// Rows returns the number of rows.
 func (r *RowSum) Rows() int64 { return r.rows }
 
-// String is "xxh64-tsv:0123456789abcdef".
+// String returns the sum in the form "xxh64-tsv:0123456789abcdef".
 func (r *RowSum) String() string { return fmt.Sprintf("xxh64-tsv:%016x", r.sum) }

@@ -11,12 +11,12 @@ import (
 // A Kind is a kind of object in a table of contents.
 type Kind string
 
-// The kinds, in the order in which a restore makes them.
+// The kinds, in the order in which a restore creates them.
 const (
 	KindDatabase  Kind = "database"
 	KindSequence  Kind = "sequence"
 	KindTable     Kind = "table"
-	KindLibrary   Kind = "library" // of code that routines use; MySQL has them from 9.2 on
+	KindLibrary   Kind = "library" // of code that routines use; MySQL has them since 9.2
 	KindFunction  Kind = "function"
 	KindProcedure Kind = "procedure"
 	KindPackage   Kind = "package"
@@ -32,31 +32,31 @@ type Entry struct {
 	Name  string `json:"name"`
 	Table string `json:"table,omitempty"` // of a trigger
 
-	// Create is what the server prints. It names no database unless the one who made
-	// the object did.
+	// Create is the statement that the server prints. It qualifies names with the database only
+	// if the definition of the object did.
 	Create string `json:"create"`
 
-	// Mode, Client, Collation and Zone are what a session must have when it makes
-	// the object, so that it means the same: sql_mode, character_set_client,
-	// collation_connection and time_zone. Empty where the kind has none.
+	// Mode, Client, Collation and Zone are the settings with which a session must create the
+	// object, so that it means the same: sql_mode, character_set_client, collation_connection
+	// and time_zone. Empty if the kind has none.
 	Mode      *string `json:"sql_mode,omitempty"`
 	Client    string  `json:"character_set_client,omitempty"`
 	Collation string  `json:"collation_connection,omitempty"`
 	Zone      string  `json:"time_zone,omitempty"`
 
-	// Broken says that the server cannot use the object, such as a view of a table
-	// that is gone. Its definition is kept all the same.
+	// Broken says that the server cannot use the object: a view of a table that does not exist,
+	// for example. Its definition is archived anyway.
 	Broken bool `json:"broken,omitempty"`
 
 	// Value is the next value of a sequence.
 	Value string `json:"value,omitempty"`
 }
 
-// String is "TABLE orders".
+// String returns the kind and the name: "TABLE orders".
 func (e *Entry) String() string { return strings.ToUpper(string(e.Kind)) + " " + e.Name }
 
-// Options are what a database's definition says behind its character set, such as its
-// comment, as CREATE DATABASE takes them.
+// Options returns the options of a database after its character set, such as its comment, in
+// the syntax of CREATE DATABASE.
 func (e *Entry) Options() string {
 	rest, ok := strings.CutPrefix(e.Create, "CREATE DATABASE "+Ident(e.Name))
 	if !ok {
@@ -68,13 +68,13 @@ func (e *Entry) Options() string {
 	return rest
 }
 
-// Renamed is the definition of a database for one of another name.
+// Renamed returns the definition of a database under another name.
 func (e *Entry) Renamed(to string) string {
 	const word = "CREATE DATABASE "
 	return strings.Replace(e.Create, word+Ident(e.Name), word+Ident(to), 1)
 }
 
-// Drop is the statement that drops the object.
+// Drop returns the statement that drops the object.
 func (e *Entry) Drop(ifExists bool) string {
 	sql := "DROP " + strings.ToUpper(string(e.Kind)) + " "
 	if ifExists {
@@ -83,13 +83,13 @@ func (e *Entry) Drop(ifExists bool) string {
 	return sql + Ident(e.Name)
 }
 
-// TOC is the table of contents of a database: all of its objects, each kind after
-// those that it may need, views after views that they read.
+// TOC is the table of contents of a database: all its objects, each kind after those that it
+// may depend on, views after the views that they read.
 type TOC struct {
 	Entries []Entry `json:"entries"`
 }
 
-// Of returns the entries of the kinds.
+// Of returns the entries of the given kinds.
 func (t *TOC) Of(kinds ...Kind) []*Entry {
 	var out []*Entry
 	for _, k := range kinds {
@@ -102,8 +102,8 @@ func (t *TOC) Of(kinds ...Kind) []*Entry {
 	return out
 }
 
-// Setting is the statement that prepares a session for making the entry; "" if
-// none is needed. Where the definition says nothing, it is the session's own.
+// Setting returns the statement that prepares a session to create the entry, or "". Settings
+// without a value in the entry are the session's own.
 func (e *Entry) Setting() string {
 	var parts []string
 	if e.Mode != nil {
@@ -124,8 +124,8 @@ func (e *Entry) Setting() string {
 	return "SET " + strings.Join(parts, ", ")
 }
 
-// client is the character set of the client that makes the entry. Definitions come in
-// UTF-8 whatever their maker's client spoke.
+// client returns the character set of the client that creates the entry. Definitions are in
+// UTF-8, whatever the character set of the original client.
 func (e *Entry) client() string {
 	if !strings.HasPrefix(e.Client, "utf8") && !ascii(e.Create) {
 		return "utf8mb4"
@@ -137,33 +137,33 @@ func ascii(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r > 0x7e })
 }
 
-// Unset is the statement that puts a session back into its own settings.
+// Unset is the statement that restores a session's own settings.
 const Unset = "SET NAMES utf8mb4, character_set_results = binary, sql_mode = '" + Mode + "', time_zone = '+00:00'"
 
-// SequencesPath is the chunk that says where the sequences of a database stand.
+// SequencesPath returns the path of the chunk with the values of a database's sequences.
 func SequencesPath(database string) string {
 	return path.Dir(path.Dir(archive.SchemaPath(database, "x"))) + "/state/sequences.sql"
 }
 
-// GlobalsPath is the chunk with accounts and grants.
+// GlobalsPath is the path of the chunk with accounts and grants.
 const GlobalsPath = "globals.sql"
 
-// Account is a user or role: the statement that makes it, and its grants. Of Public
-// there are grants only. A server that tables are linked to, and a function of a shared
-// library, are kept like one, with names that begin with ServerMark and LibraryMark.
+// Account is a user or role: the statement that creates it, and its grants. PUBLIC has only
+// grants. A server for linked tables and a function from a shared library are stored like
+// accounts, with names that begin with ServerMark and LibraryMark.
 type Account struct {
 	Name       string // 'user'@'host', quoted
 	Statements []string
 }
 
-// Names of what is kept among accounts and is none.
+// Prefixes of the names of entries that are not accounts.
 const (
 	Public      = "PUBLIC"
 	ServerMark  = "server "
 	LibraryMark = "function "
 )
 
-// Title is what people call it.
+// Title returns the name for messages.
 func (a Account) Title() string {
 	if strings.HasPrefix(a.Name, ServerMark) || strings.HasPrefix(a.Name, LibraryMark) {
 		return a.Name
@@ -179,9 +179,9 @@ const (
 	linesMark   = "-- lines of the next statement: "
 )
 
-// String writes a script: a comment before the statements of each account, and one
-// statement a line, but for those with a line's end in a name or a text, before which a
-// comment says how many lines they have.
+// String returns a script: a comment before the statements of each account, and one statement
+// per line. Before a statement with line feeds in a name or a text, a comment has the number of
+// its lines.
 func (g Globals) String() string {
 	var b strings.Builder
 	for _, a := range g.Accounts {
@@ -196,7 +196,7 @@ func (g Globals) String() string {
 	return b.String()
 }
 
-// ParseGlobals reads what Globals.String has written.
+// ParseGlobals parses the output of Globals.String.
 func ParseGlobals(text string) Globals {
 	var g Globals
 	lines := strings.Split(text, "\n")
