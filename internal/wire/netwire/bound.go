@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// Bound lets ctx and timeout (0: none) interrupt reads and writes on conn. The
-// caller passes the outcome of its work through release, which undoes the
-// binding and names the interruption if there was one; after an interruption
-// conn is of no further use.
+// Bound makes ctx and timeout (0: none) interrupt reads and writes on conn. The caller passes
+// the error of its work through release, which removes the limits and returns the reason for
+// the interruption, if there was one; after an interruption, conn must not be used any more.
 func Bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release func(error) error) {
 	cancel := func() {}
 	if timeout > 0 {
@@ -24,7 +23,7 @@ func Bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release f
 		interrupted := !stop()
 		cause, ctxErr := context.Cause(ctx), ctx.Err()
 		cancel()
-		// A TLS handshake sees the context itself, reads and writes see the
+		// A TLS handshake returns the context's error; reads and writes return that of the
 		// deadline in the past.
 		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctxErr)) {
 			return cause
@@ -33,7 +32,7 @@ func Bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release f
 	}
 }
 
-// UnexpectedEOF makes of an end where more must come the error that says so.
+// UnexpectedEOF converts io.EOF, where more data must follow, to io.ErrUnexpectedEOF.
 func UnexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -41,10 +40,10 @@ func UnexpectedEOF(err error) error {
 	return err
 }
 
-// DialError drops what net says again of the address, and names the context's
-// reason if that is why.
+// DialError returns the cause of ctx if that ended the dialing. Otherwise it returns err without
+// the address that an error of package net repeats.
 func DialError(ctx context.Context, err error) error {
-	// A dialler may notice the context's deadline just before the context does.
+	// A dialer may notice the context's deadline just before the context does.
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()
 	}

@@ -1,3 +1,3 @@
-// Package netwire has what the wire protocols of both database families do alike
-// with a network connection: bounds in time, and TLS.
+// Package netwire has what the wire protocols of both database families share: time limits of
+// network connections, and TLS.
 package netwire

@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// Quick returns conn with reads and writes that the scheduler does not hear of, where
-// it is a TCP connection itself, and else conn as it is. One goroutine at a time may
-// read from it, and one write to it.
+// Quick returns conn with reads and writes that bypass the Go scheduler's system call hooks, if
+// it is a TCP connection; otherwise it returns conn. At most one goroutine at a time may read
+// from it, and one write to it.
 //
-// A process that waits for one message at a time sleeps in between, and Go's monitor
-// with it. Every call that might block wakes the monitor, which costs a thread switch,
-// and has it look five times or more, 20 us apart, whether the call has: half of the
-// thread switches of a process that handles a message in 50 us. A socket of the
-// poller does not block, so the monitor has nothing to see.
+// A process that waits for one message at a time sleeps in between, and so does Go's monitor
+// thread (sysmon). Every system call that might block wakes the monitor, which costs a thread
+// switch, and makes it check five times or more, 20 us apart, whether the call has blocked:
+// half of the thread switches of a process that handles a message in 50 us. A socket of the
+// poller does not block, so these checks are useless.
 func Quick(conn net.Conn) net.Conn {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -37,15 +37,15 @@ type quick struct {
 	in, out transfer
 }
 
-// transfer is what one goroutine does at a time, in one direction.
+// transfer is the reading or writing side, used by one goroutine at a time.
 type transfer struct {
 	b     []byte
 	n     int
 	errno syscall.Errno
-	try   func(fd uintptr) bool // read or write, made once
+	try   func(fd uintptr) bool // read or write, allocated once
 }
 
-// mostAtOnce bounds one call, during which nothing else gets the processor.
+// mostAtOnce limits one call, in bytes: during a call, no other goroutine gets the processor.
 const mostAtOnce = 128 << 10
 
 func (t *transfer) call(trap, fd uintptr) bool {

@@ -4,10 +4,10 @@ package netwire
 
 import "syscall"
 
-// The race detector takes what is read from any file for later than everything before
-// a write to any other, and it learns of both from package syscall. Calls that go past
-// that package make up for it with calls that do nothing else.
+// The race detector orders every read from a file after everything before a write to any other
+// file; package syscall reports both to it. Calls that bypass that package are accompanied by
+// calls that only report.
 
-func beforeWrite() { _, _ = syscall.Write(-1, nil) } // fails, after it has told the detector
+func beforeWrite() { _, _ = syscall.Write(-1, nil) } // fails, after it has reported
 
-func afterRead(fd uintptr) { _, _ = syscall.Read(int(fd), nil) } // nothing, of a socket
+func afterRead(fd uintptr) { _, _ = syscall.Read(int(fd), nil) } // reads nothing from a socket

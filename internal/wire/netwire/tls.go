@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// A Check is what a client checks of a server's certificate.
+// A Check says what a client checks of a server's certificate.
 type Check int
 
 // The checks, weakest first.
 const (
 	CheckNothing Check = iota
-	CheckChain         // up to one of the roots
-	CheckName          // and that it is the host's
+	CheckChain         // that the chain leads to one of the roots
+	CheckName          // also the host name
 )
 
-// ClientTLS derives the TLS config of one connection to host; base may be nil.
-// The checks are done by VerifyConnection.
+// ClientTLS returns the TLS config of one connection to host, derived from base, which may be
+// nil. VerifyConnection does the checks.
 func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 	c := base.Clone()
 	if c == nil {
@@ -27,7 +27,7 @@ func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 	if c.ServerName == "" {
 		c.ServerName = host
 	}
-	c.InsecureSkipVerify = true // what is checked is checked below
+	c.InsecureSkipVerify = true // VerifyConnection checks
 	if check == CheckNothing {
 		return c
 	}
@@ -55,14 +55,14 @@ func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 	return c
 }
 
-// named reports whether a certificate has names in the place for them, so that its
-// common name is none.
+// named reports whether a certificate has subject alternative names, so that its common name
+// does not count.
 func named(cert *x509.Certificate) bool {
 	return len(cert.DNSNames)+len(cert.IPAddresses)+len(cert.URIs)+len(cert.EmailAddresses) > 0
 }
 
-// commonName reports whether a certificate is made out for a host by its common name,
-// as libpq and MySQL's clients take it and Go does not: older ones have no other name.
+// commonName reports whether a certificate is valid for a host by its common name. libpq and
+// MySQL's clients accept that, and Go does not; older certificates have no other name.
 func commonName(cert *x509.Certificate, host string) bool {
 	name, host := strings.ToLower(cert.Subject.CommonName), strings.ToLower(strings.TrimSuffix(host, "."))
 	if rest, ok := strings.CutPrefix(name, "*."); ok {
@@ -72,8 +72,8 @@ func commonName(cert *x509.Certificate, host string) bool {
 	return name != "" && name == host
 }
 
-// CertName returns the common name of the client certificate if it was shown
-// and verified, else "".
+// CertName returns the common name of the client certificate if one was presented and verified,
+// or "".
 func CertName(state *tls.ConnectionState) string {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return ""

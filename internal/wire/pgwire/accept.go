@@ -14,13 +14,13 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// AcceptConfig says how weir receives clients.
+// AcceptConfig configures Accept.
 type AcceptConfig struct {
-	// TLS holds the certificate, and in ClientCAs the authorities whose client
-	// certificates are believed. Default: none, TLS is declined.
+	// TLS holds the certificate, and in ClientCAs the authorities that are trusted for client
+	// certificates. Default: none, TLS is declined.
 	TLS *tls.Config
-	// TLSMode says what is demanded of a client that is not on a Unix socket.
-	// Those are never asked for TLS, as in PostgreSQL.
+	// TLSMode says what is required of a client that does not connect over a Unix socket.
+	// There, TLS is never requested, as in PostgreSQL.
 	//
 	//	disable        TLS is declined
 	//	allow, prefer  with or without TLS, as the client likes
@@ -52,8 +52,8 @@ func (c AcceptConfig) withDefaults() AcceptConfig {
 	return c
 }
 
-// Validate reports a configuration that no client could be received with, or
-// one that would believe more than it says.
+// Validate returns an error for a configuration with which no client could connect, or that
+// would trust more than it says.
 func (c AcceptConfig) Validate() error {
 	c = c.withDefaults()
 	if _, err := ParseTLSMode(string(c.TLSMode)); err != nil {
@@ -68,18 +68,18 @@ func (c AcceptConfig) Validate() error {
 	return nil
 }
 
-// Accept reads what a client says before authentication. It answers
-// SSLRequest, takes TLS that starts without one (ALPN "postgresql"), declines
-// GSSENCRequest, and tells a client that asks for a newer protocol which one it
-// gets. The returned connection is conn itself or a *tls.Conn over it.
+// Accept performs the part of a connection's startup that precedes authentication. It answers
+// SSLRequest, accepts TLS that starts without one (ALPN "postgresql"), declines GSSENCRequest,
+// and negotiates the version with a client that requests a newer protocol. The returned
+// connection is conn itself or a *tls.Conn over it.
 //
-// Bytes that a client, or a third party, sends in plain text behind an
-// SSLRequest are never taken for part of the session (CVE-2021-23214): nothing
-// is read ahead, so they fall into the TLS handshake and break it.
+// Plain-text bytes that a client, or a third party, sends after an SSLRequest never become part
+// of the session (CVE-2021-23214): Accept does not read ahead, so they become part of the TLS
+// handshake, which fails.
 //
-// On error the client has been sent an ErrorResponse where the protocol has
-// room for one, and the caller closes conn. A client that left without a word,
-// as health checks do, gives an error that is io.EOF.
+// On error, Accept has sent an ErrorResponse if the protocol allows one at that point, and the
+// caller closes conn. If the client has closed the connection without sending anything, as
+// health checks do, the error is io.EOF.
 func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (net.Conn, *Startup, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -97,13 +97,13 @@ func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (net.Conn, *St
 	return a.conn, s, nil
 }
 
-// acceptor is one client on its way in.
+// acceptor accepts one client.
 type acceptor struct {
 	cfg   AcceptConfig
 	raw   net.Conn
 	conn  net.Conn // raw or TLS over it
 	tls   *tls.ConnectionState
-	local bool // at the other end of a Unix socket, and not of a balancer's
+	local bool // on the other end of a Unix socket, and not behind a balancer
 }
 
 func (a *acceptor) run(ctx context.Context) (*Startup, error) {
@@ -156,8 +156,8 @@ func (a *acceptor) answerTLS(ctx context.Context) error {
 	return a.handshake(ctx, nil)
 }
 
-// direct takes TLS without an SSLRequest. ALPN is required then, as PostgreSQL
-// 17 does, so that a client of another protocol cannot be led here.
+// direct accepts TLS without an SSLRequest. As in PostgreSQL 17, ALPN is required, so that a
+// client of another protocol cannot be redirected here.
 func (a *acceptor) direct(ctx context.Context, first []byte) error {
 	if a.local || a.cfg.TLSMode == TLSDisable {
 		return errors.New("direct TLS connection, and TLS is disabled")
@@ -175,7 +175,7 @@ func (a *acceptor) handshake(ctx context.Context, prefix []byte) error {
 	t := &tlsTransport{Conn: a.raw, prefix: prefix}
 	c := tls.Server(t, t.serverConfig(a.cfg.TLS, a.cfg.TLSMode))
 	if err := c.HandshakeContext(ctx); err != nil {
-		// The stream is in no state for an ErrorResponse.
+		// The stream cannot carry an ErrorResponse now.
 		a.conn = nil
 		return fmt.Errorf("TLS handshake: %w", err)
 	}
@@ -195,8 +195,8 @@ func (a *acceptor) startup(packet []byte) (*Startup, error) {
 	return s, nil
 }
 
-// startup reads a startup packet, whose client is on a Unix socket if it is local. out
-// is what the client is to be told about the protocol, nil if there is nothing.
+// startup parses a startup packet; local says that the client is on a Unix socket. out is the
+// message about the protocol version that the client must get, or nil.
 func (c *AcceptConfig) startup(packet []byte, local bool, t *tls.ConnectionState) (s *Startup, out []byte, err error) {
 	s, unknown, err := ParseStartup(packet)
 	if err != nil {
@@ -204,8 +204,8 @@ func (c *AcceptConfig) startup(packet []byte, local bool, t *tls.ConnectionState
 	}
 	s.TLS = t
 	if s.Kind == StartupCancel {
-		// libpq before 17 sends these in plain text whatever its sslmode; the
-		// key in it is the whole authority.
+		// Before version 17, libpq sends these in plain text whatever its sslmode. The key in
+		// the request is all that authorizes it.
 		return s, nil, nil
 	}
 	if t == nil && !local && c.TLSMode.demanded() {
@@ -223,7 +223,7 @@ func (c *AcceptConfig) startup(packet []byte, local bool, t *tls.ConnectionState
 	return s, out, nil
 }
 
-// refuse tells the client why, when the reason is fit for it.
+// refuse sends the reason to the client if the client may see it.
 func (a *acceptor) refuse(err error) {
 	if a.conn == nil {
 		return
@@ -233,8 +233,7 @@ func (a *acceptor) refuse(err error) {
 	}
 }
 
-// startupRefusal is what a client is told about its startup, nil if err is nothing for
-// it.
+// startupRefusal returns the error to send to the client, or nil if err is not meant for it.
 func startupRefusal(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) && errors.Is(err, ErrMalformed) {
@@ -243,14 +242,14 @@ func startupRefusal(err error) *Error {
 	return e
 }
 
-// errGoodbye reports a client that says goodbye before it has said who it is. It is told
-// nothing, as by PostgreSQL.
+// errGoodbye says that the client sent Terminate before its startup packet. As in PostgreSQL,
+// it gets no error.
 var errGoodbye = errors.New("the client left with Terminate")
 
-// goodbye is the length of a startup packet as which a Terminate reads.
+// goodbye is the length that a Terminate has when it is read as a startup packet.
 const goodbye = ClientTerminate << 24
 
-// startupLength checks the length that a startup packet says.
+// startupLength checks the length of a startup packet.
 func startupLength(n, limit int) error {
 	switch {
 	case n == goodbye:

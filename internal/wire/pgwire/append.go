@@ -6,8 +6,8 @@ import "encoding/binary"
 // Strings travel NUL-terminated, so a string argument must not hold a NUL byte;
 // names and texts that came out of a message of this protocol never do.
 
-// begin appends a header of the given type and returns the offset at which the
-// length belongs; end fills it in.
+// begin appends a header of the given type and returns the offset of the length, which end
+// fills in.
 func begin(dst []byte, typ byte) ([]byte, int) {
 	return append(dst, typ, 0, 0, 0, 0), len(dst) + 1
 }

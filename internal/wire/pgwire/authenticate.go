@@ -9,19 +9,19 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// AuthMethod names a way of authentication as pg_hba.conf does.
+// AuthMethod is the name of an authentication method, as in pg_hba.conf.
 type AuthMethod string
 
-// The methods that weir speaks.
+// The methods that weir supports.
 const (
-	AuthTrust    AuthMethod = "trust"         // nothing is asked
+	AuthTrust    AuthMethod = "trust"         // the client proves nothing
 	AuthPassword AuthMethod = "password"      // cleartext password
 	AuthMD5      AuthMethod = "md5"           // md5 challenge; SCRAM if the secret is a SCRAM secret
 	AuthSCRAM    AuthMethod = "scram-sha-256" // with channel binding over TLS
 	AuthCert     AuthMethod = "cert"          // verified TLS client certificate with the user's name
 )
 
-// ParseAuthMethod checks the name of a method.
+// ParseAuthMethod returns the method with the given name.
 func ParseAuthMethod(s string) (AuthMethod, error) {
 	switch m := AuthMethod(s); m {
 	case AuthTrust, AuthPassword, AuthMD5, AuthSCRAM, AuthCert:
@@ -30,23 +30,22 @@ func ParseAuthMethod(s string) (AuthMethod, error) {
 	return "", fmt.Errorf("authentication method %q: want trust, password, md5, scram-sha-256 or cert", s)
 }
 
-// Authenticate checks a client that Accept returned. On success the client has
-// been sent AuthenticationOk and waits for what follows it. The keys that the
-// login revealed are returned, nil if it revealed none.
+// Authenticate authenticates a client that Accept returned. On success it has sent
+// AuthenticationOk, and the client waits for what follows. It returns the keys that the login
+// revealed, or nil.
 //
-// A client that fails has been sent the one error that PostgreSQL gives for a
-// wrong password, an unknown user (the zero Secret) and an unfit secret alike,
-// and an unknown user is led through the same messages before. (Under AuthMD5
-// those are md5's: who has SCRAM secrets and unknown users should ask for
-// AuthSCRAM.) The returned error tells them apart, and CodeOf gives the SQLSTATE that was sent. A client
-// that left, as psql does to ask for a password, gives an error that is io.EOF.
-// The caller bounds the time by ctx.
+// On failure it has sent the one error that PostgreSQL sends for a wrong password, an unknown
+// user (the zero Secret) and an unsuitable secret alike; the messages before the error are also
+// the same for an unknown user. (With AuthMD5 they are those of md5: with SCRAM secrets and
+// unknown users, use AuthSCRAM.) The returned error distinguishes the cases, and CodeOf returns
+// the SQLSTATE that was sent. If the client closes the connection, as psql does to ask for a
+// password, the error is io.EOF. The caller limits the time with ctx.
 func Authenticate(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret) (*ClientKeys, error) {
 	return AuthenticateIn(ctx, conn, user, method, secret, nil)
 }
 
-// AuthenticateIn is Authenticate with other words: word, unless it is nil, may change
-// the error before a client that fails is sent it.
+// AuthenticateIn is Authenticate with a different text of the error: word, if not nil, may
+// change the error before it is sent to the client.
 func AuthenticateIn(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret, word func(*Error)) (*ClientKeys, error) {
 	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, secret: secret, word: word}
 	keys, ok, err := a.check(ctx, method)
@@ -60,8 +59,8 @@ func AuthenticateIn(ctx context.Context, conn net.Conn, user string, method Auth
 	return keys, nil
 }
 
-// Check is Authenticate for who sends AuthenticationOk itself, together with what
-// follows it: ok is what is to be sent.
+// Check is Authenticate without sending AuthenticationOk: the caller sends ok, together with
+// the messages that follow it.
 func Check(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret) (keys *ClientKeys, ok []byte, err error) {
 	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, secret: secret}
 	return a.check(ctx, method)
@@ -80,9 +79,9 @@ func (a *authenticator) check(ctx context.Context, method AuthMethod) (keys *Cli
 	return keys, ok, nil
 }
 
-// AskPassword has the client say its password in clear and verify judge it, with an error
-// that is or wraps the *Error for a client that fails. Everything else is as with
-// AuthenticateIn; ok is what is to be sent on success, as with Check.
+// AskPassword requests the client's password in clear text and passes it to verify, whose error
+// is or wraps the *Error for the client. Otherwise it is like AuthenticateIn; on success the
+// caller sends ok, as with Check.
 func AskPassword(ctx context.Context, conn net.Conn, user string, verify func(ctx context.Context, password string) error, word func(*Error)) (keys *ClientKeys, ok []byte, err error) {
 	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, word: word}
 	release := netwire.Bound(ctx, conn, 0)
@@ -117,7 +116,7 @@ type authenticator struct {
 	word   func(*Error)
 }
 
-// run carries out an exchange.
+// run runs an exchange to its end.
 func (a *authenticator) run(x *Exchange) error {
 	out, err := x.Begin()
 	for err == nil && out != nil {
@@ -133,7 +132,7 @@ func (a *authenticator) run(x *Exchange) error {
 	return err
 }
 
-// refuse sends the client the error that err amounts to and returns both.
+// refuse sends the client the error for err and returns both.
 func (a *authenticator) refuse(err error) error {
 	e, err := refusalOf(a.user, err)
 	if e == nil {
@@ -148,8 +147,8 @@ func (a *authenticator) refuse(err error) error {
 	return err
 }
 
-// refusalOf is what a client is told whose proof failed with err, nil if there is
-// nobody to tell, and both as one error.
+// refusalOf returns the error for a client whose authentication failed with err (nil if the
+// client has closed the connection), and both as one error.
 func refusalOf(user string, err error) (*Error, error) {
 	var e *Error
 	switch {

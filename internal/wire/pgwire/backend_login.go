@@ -11,8 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// login is weir's side of a login at a server, from the first message after the
-// startup packet.
+// login is the client's side of a login to a server, from the first message after the startup
+// packet.
 type login struct {
 	link
 	cfg     ConnectConfig
@@ -38,7 +38,7 @@ func (l *login) run() (*Backend, error) {
 	return b, nil
 }
 
-// authenticate answers what the server asks until AuthenticationOk.
+// authenticate answers the server's requests until AuthenticationOk.
 func (l *login) authenticate() error {
 	for {
 		typ, body, err := l.read()
@@ -64,7 +64,7 @@ func (l *login) authenticate() error {
 	}
 }
 
-// serverError reads an ErrorResponse into an error.
+// serverError parses an ErrorResponse.
 func serverError(body []byte) error {
 	e, err := ParseError(body)
 	if err != nil {
@@ -85,7 +85,7 @@ func (l *login) negotiate(body []byte) error {
 	return nil
 }
 
-// answer handles one Authentication message; done is true at the last.
+// answer answers one Authentication message; done is true for the last one.
 func (l *login) answer(body []byte) (done bool, err error) {
 	kind, data, err := parseAuth(body)
 	if err != nil {
@@ -96,8 +96,7 @@ func (l *login) answer(body []byte) (done bool, err error) {
 	}
 	switch kind {
 	case authOK:
-		// A server that starts SCRAM and then skips its own proof may be
-		// anyone.
+		// A server that starts SCRAM and skips its own proof may be an impostor.
 		if l.scram != nil && !l.proved {
 			return false, errors.New("the server ended the SCRAM exchange without proving that it knows the password")
 		}
@@ -165,7 +164,8 @@ func (l *login) needPassword(what string) error {
 	return fmt.Errorf("the server asks for %s, and %w", what, ErrNoPassword)
 }
 
-// ErrNoPassword is why a login failed whose server asks for a password.
+// ErrNoPassword says that a login failed because the server requests a password and none is
+// configured.
 var ErrNoPassword = errors.New("none is configured")
 
 func (l *login) startSCRAM(data []byte) error {
@@ -195,17 +195,17 @@ func (l *login) startSCRAM(data []byte) error {
 	case !slices.Contains(offered, mechSCRAM):
 		return fmt.Errorf("the server offers SASL mechanisms %q, and weir speaks %s", offered, mechSCRAM)
 	case !plus && binding != nil:
-		// Says "we could have": a server that did offer it will notice that
-		// somebody took the offer out.
+		// This says "I would have bound": a server that offered binding then notices that an
+		// attacker removed the offer.
 		s.gs2 = "y,,"
 	}
 	l.scram = s
 	return l.write(AppendSASLInitial(nil, mechanism, s.first()))
 }
 
-// FinishLogin reads what a server sends between AuthenticationOk and
-// ReadyForQuery, and not a byte more. Its Method and Version are left to the
-// caller. A refusal wraps the server's *Error.
+// FinishLogin reads what a server sends from AuthenticationOk to ReadyForQuery, and nothing
+// after it. It does not set Method and Version. If the server rejects the login, the error
+// wraps the server's *Error.
 func FinishLogin(ctx context.Context, conn net.Conn) (*Backend, error) {
 	release := netwire.Bound(ctx, conn, 0)
 	l := &login{link: link{conn: conn, max: maxServerMessage}, version: Version30}

@@ -2,9 +2,8 @@ package pgwire
 
 import "encoding/binary"
 
-// BindMsg is a view of a Bind message. Its slices alias the body. ParseBind
-// reads the two names only, which is all that renaming a statement needs; the
-// rest is read by Params or Decode when somebody wants the values.
+// BindMsg is a view of a Bind message. Its slices alias the body. ParseBind parses only the two
+// names, which is enough to rename a statement; Params and Decode parse the rest.
 type BindMsg struct {
 	Portal []byte // empty for the unnamed portal
 	Stmt   []byte // empty for the unnamed statement

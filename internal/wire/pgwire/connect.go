@@ -17,8 +17,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// ConnectConfig says how to reach a server and who to be there. It prints
-// without its secrets.
+// ConnectConfig says which server to connect to, and as which user. Formatting it does not
+// print its secrets.
 type ConnectConfig struct {
 	// Network is "tcp" or "unix". Default: unix if Address starts with "/" or
 	// "@", else tcp.
@@ -28,14 +28,14 @@ type ConnectConfig struct {
 	User    string // Required, except for Cancel.
 	// Database defaults to the user's name, by the server.
 	Database string
-	// Password answers every kind of request. Default: Keys.
+	// Password answers requests of every kind. Default: Keys.
 	Password string
 	// Keys is what a client's login revealed; see ClientKeys.
 	Keys *ClientKeys
 	// Params are sent after user and database, in order.
 	Params []Param
-	// TLSMode says what is demanded of a server that is not on a Unix socket;
-	// there is never TLS on those, as with libpq.
+	// TLSMode says what is required of a server that is not on a Unix socket; there, TLS is
+	// never used, as in libpq.
 	//
 	//	disable      no TLS
 	//	allow        without TLS; with it if the server refuses that
@@ -46,8 +46,8 @@ type ConnectConfig struct {
 	//
 	// Default: prefer.
 	TLSMode TLSMode
-	// TLSDirect starts TLS without asking (PostgreSQL 17, sslnegotiation=direct).
-	// It needs a mode from require up.
+	// TLSDirect starts TLS without an SSLRequest (PostgreSQL 17, sslnegotiation=direct). It
+	// needs mode require or stronger.
 	TLSDirect bool
 	// TLSConfig holds authorities and a client certificate. ServerName
 	// defaults to the host of Address, RootCAs to the system's.
@@ -56,16 +56,15 @@ type ConnectConfig struct {
 	ChannelBinding string
 	// Dial opens the connection. Default: net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Timeout bounds each attempt, from dialling to ReadyForQuery. Default:
-	// none but the context's.
+	// Timeout limits each attempt, from dialing to ReadyForQuery. Default: only the context's.
 	Timeout time.Duration
-	// ProtocolVersion to ask for; the server may choose less. Default:
+	// ProtocolVersion is the version to request; the server may choose a lower one. Default:
 	// Version30.
 	ProtocolVersion uint32
 }
 
-// Renewed returns c with the password, the certificate and the authorities of next. It
-// returns false, and c, if next leads elsewhere or differs in anything else but Dial.
+// Renewed returns c with the password, the certificate and the authorities of next. It returns
+// false, and c, if next has a different target, or differs in anything else but Dial.
 func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
 	renewed := c
 	renewed.Password, renewed.TLSConfig = next.Password, next.TLSConfig
@@ -77,7 +76,7 @@ func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
 	return renewed, true
 }
 
-// String names address, user and database.
+// String returns address, user and database.
 func (c ConnectConfig) String() string {
 	s := c.Address
 	if c.User != "" {
@@ -146,7 +145,7 @@ func (c ConnectConfig) validate() error {
 	return nil
 }
 
-// params returns what the startup packet says.
+// params returns the parameters of the startup packet.
 func (c ConnectConfig) params() []Param {
 	params := []Param{{"user", c.User}}
 	if c.Database != "" {
@@ -159,17 +158,17 @@ func (c ConnectConfig) params() []Param {
 type Backend struct {
 	// Conn has been read exactly up to the end of ReadyForQuery.
 	Conn net.Conn
-	// PID and Secret are what Cancel takes. PID is 0 if the server has none.
+	// PID and Secret are the arguments for Cancel. PID is 0 if the server has sent none.
 	PID    uint32
 	Secret []byte
-	// Version is the protocol version in force.
+	// Version is the negotiated protocol version.
 	Version uint32
 	// Params are the ParameterStatus messages of the login, in order.
 	Params []Param
 	// Notices are the NoticeResponses of the login.
 	Notices []*Error
 	TLS     bool
-	// Method is what the server asked for: AuthTrust if nothing, else
+	// Method is the method that the server requested: AuthTrust if none, otherwise
 	// AuthPassword, AuthMD5 or AuthSCRAM.
 	Method AuthMethod
 }
@@ -184,8 +183,7 @@ func (b *Backend) Param(name string) string {
 	return ""
 }
 
-// Connect logs in to a server. If the server refuses, the error wraps its
-// *Error.
+// Connect logs in to a server. If the server rejects the login, the error wraps its *Error.
 func Connect(ctx context.Context, cfg ConnectConfig) (*Backend, error) {
 	cfg = cfg.withDefaults()
 	var before error
@@ -210,12 +208,12 @@ func (c ConnectConfig) failed(step string, err, before error) error {
 	return fmt.Errorf("%s %s: %w", step, c, err)
 }
 
-// attempt is how one try treats TLS.
+// attempt says how one attempt uses TLS.
 type attempt uint8
 
 const (
 	attemptPlain    attempt = iota
-	attemptOptional         // TLS if the server has it
+	attemptOptional         // TLS if the server supports it
 	attemptTLS
 )
 
@@ -231,15 +229,15 @@ func (c ConnectConfig) attempts() []attempt {
 	return []attempt{attemptTLS}
 }
 
-// fallback reports whether the other way of connecting may succeed: the TLS
-// handshake broke, or the server has no pg_hba.conf entry for this way. A wrong
-// password is no reason to send it again.
+// fallback reports whether an attempt with the other use of TLS may succeed: the TLS handshake
+// failed, or the server has no pg_hba.conf entry for this one. After a wrong password there is
+// no other attempt.
 func fallback(err error) bool {
 	var broken *handshakeError
 	return errors.As(err, &broken) || CodeOf(err) == CodeInvalidAuthorization
 }
 
-// handshakeError marks what went wrong between SSLRequest and startup packet.
+// handshakeError is an error between SSLRequest and startup packet.
 type handshakeError struct{ error }
 
 func (e *handshakeError) Unwrap() error { return e.error }
@@ -265,10 +263,10 @@ func (c ConnectConfig) login(ctx context.Context, how attempt) (*Backend, error)
 	return b, nil
 }
 
-// Open does the first part of Connect: it dials, negotiates TLS by the mode
-// (prefer takes what it gets; allow means disable) and sends the startup packet.
-// The server's next word is an Authentication message or an ErrorResponse, as
-// RelayAuth expects; FinishLogin is for what comes after.
+// Open does the first part of Connect: it dials, negotiates TLS by the mode (prefer takes what
+// it gets; allow means disable) and sends the startup packet. The server's next message is an
+// Authentication message or an ErrorResponse, as RelayAuth expects; FinishLogin reads the
+// messages after authentication.
 func Open(ctx context.Context, cfg ConnectConfig) (net.Conn, error) {
 	cfg = cfg.withDefaults()
 	conn, err := cfg.open(ctx, cfg.attempts()[0])
@@ -306,9 +304,8 @@ func (c ConnectConfig) dial(ctx context.Context, how attempt, packet []byte) (ne
 	return conn, nil
 }
 
-// secure asks for TLS and makes the handshake. It reads the one byte of the
-// answer and no more, so nothing sent in plain text behind it can pass for
-// server messages (CVE-2021-23222).
+// secure requests TLS and performs the handshake. It reads only the one byte of the response,
+// so that plain text after it cannot be taken for server messages (CVE-2021-23222).
 func (c ConnectConfig) secure(ctx context.Context, raw net.Conn, how attempt) (net.Conn, error) {
 	if how == attemptPlain {
 		return raw, nil
@@ -328,8 +325,8 @@ func (c ConnectConfig) secure(ctx context.Context, raw net.Conn, how attempt) (n
 		case answer[0] == 'N':
 			return nil, fmt.Errorf("the server has no TLS, and TLS mode %s demands it", c.TLSMode)
 		default:
-			// An 'E' starts an error text that nothing vouches for
-			// (CVE-2024-10977): it is not shown.
+			// An 'E' begins an error text that is not authenticated (CVE-2024-10977), so it is
+			// not shown.
 			return nil, fmt.Errorf("the server answers a TLS request with byte %#02x", answer[0])
 		}
 	}
@@ -347,11 +344,10 @@ func (c ConnectConfig) secure(ctx context.Context, raw net.Conn, how attempt) (n
 	return conn, nil
 }
 
-// Cancel asks the server to cancel what the backend with this pid and secret is
-// doing. It returns when the server has closed the connection: from then on the
-// signal has been sent, and cannot hit a later statement any more than libpq's
-// PQcancel could. Whether there was anything to cancel, the protocol does not
-// tell.
+// Cancel asks the server to cancel the current statement of the backend with this pid and
+// secret. It returns when the server has closed the connection: by then the signal has been
+// sent, and can hit a later statement no more than with libpq's PQcancel. The protocol does not
+// tell whether there was a statement to cancel.
 func Cancel(ctx context.Context, cfg ConnectConfig, pid uint32, secret []byte) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.cancel(ctx, AppendCancelRequest(nil, pid, secret)); err != nil {
@@ -383,7 +379,7 @@ func (c ConnectConfig) cancel(ctx context.Context, packet []byte) error {
 	for err == nil {
 		_, err = conn.Read(buf[:])
 	}
-	// A server that closes without reading its last bytes resets.
+	// A server that closes the connection without reading its last bytes resets it.
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
 		err = nil
 	}

@@ -14,10 +14,9 @@ import (
 	"time"
 )
 
-// dsnKeys lists the connection parameters of libpq that weir understands, with
-// the environment variable that stands in for each. Parameters that libpq has
-// and weir lacks are refused like misspelt ones: most of them promise security
-// or routing, and to ignore a promise is worse than to refuse it.
+// dsnKeys lists the connection parameters of libpq that weir supports, each with its
+// environment variable. Other parameters of libpq are rejected like misspelled ones: most of
+// them promise security or routing, and to ignore a promise is worse than to refuse it.
 var dsnKeys = map[string]string{
 	"host":                      "PGHOST",
 	"hostaddr":                  "PGHOSTADDR",
@@ -44,13 +43,12 @@ var dsnKeys = map[string]string{
 	"max_protocol_version":      "PGMAXPROTOCOLVERSION",
 }
 
-// ParseDSN reads a libpq connection string: a URL (postgres:// or
-// postgresql://) or "key=value" pairs; "" is all defaults. What it leaves open
-// comes from the PG* environment variables, the password file, and libpq's
-// defaults, in this order. PGTZ and PGDATESTYLE become parameters. One host only.
+// ParseDSN parses a libpq connection string: a URL (postgres:// or postgresql://) or
+// "key=value" pairs; "" is all defaults. Parameters that it does not set come from the PG*
+// environment variables, the password file, and libpq's defaults, in this order. PGTZ and
+// PGDATESTYLE become parameters. One host only.
 //
-// Errors name the parameter at fault and quote no value but those that cannot
-// hold a secret.
+// Errors name the invalid parameter and contain only values that cannot be secrets.
 func ParseDSN(dsn string) (ConnectConfig, error) {
 	d := &dsnParser{set: map[string]string{}, getenv: os.Getenv}
 	cfg, err := d.parse(dsn)
@@ -60,9 +58,9 @@ func ParseDSN(dsn string) (ConnectConfig, error) {
 	return cfg, nil
 }
 
-// ParseHosts is ParseDSN for a string that may name several hosts, as libpq has it:
-// host=a,b port=5432,5433 or postgres://a:5432,b:5433/. It returns a configuration
-// for each and target_session_attrs, unchecked, "" if not given.
+// ParseHosts is ParseDSN for a string with several hosts, as libpq accepts it: host=a,b
+// port=5432,5433 or postgres://a:5432,b:5433/. It returns a configuration for each, and the
+// unchecked value of target_session_attrs, or "".
 func ParseHosts(dsn string) (hosts []ConnectConfig, target string, err error) {
 	d := &dsnParser{set: map[string]string{}, getenv: os.Getenv, several: true}
 	if hosts, target, err = d.hosts(dsn); err != nil {
@@ -71,8 +69,8 @@ func ParseHosts(dsn string) (hosts []ConnectConfig, target string, err error) {
 	return hosts, target, nil
 }
 
-// DSNParams returns the parameters that a connection string sets itself, by their
-// libpq names and without any default: what to hand on to a program of PostgreSQL.
+// DSNParams returns the parameters that a connection string sets, by their libpq names and
+// without defaults, to be passed on to a program of PostgreSQL.
 func DSNParams(dsn string) (map[string]string, error) {
 	d := &dsnParser{set: map[string]string{}, getenv: func(string) string { return "" }}
 	if _, err := d.parse(dsn); err != nil {
@@ -81,14 +79,14 @@ func DSNParams(dsn string) (map[string]string, error) {
 	return d.set, nil
 }
 
-// dsnParser reads one DSN.
+// dsnParser parses one DSN.
 type dsnParser struct {
-	set    map[string]string // what the string said
+	set    map[string]string // parameters in the string
 	getenv func(string) string
-	// several hosts may be named, and any target of them.
+	// several hosts are allowed, with any target_session_attrs.
 	several bool
-	// doubtful: what looks like the name of a parameter may be the rest of a
-	// password that was not quoted as it should be. Errors do not show it then.
+	// doubtful means that what looks like the name of a parameter may be part of a password
+	// that was not quoted. Errors do not show it then.
 	doubtful bool
 }
 
@@ -99,7 +97,7 @@ func (d *dsnParser) parse(dsn string) (ConnectConfig, error) {
 	return d.config()
 }
 
-// read records what the string says.
+// read records the parameters of the string.
 func (d *dsnParser) read(dsn string) error {
 	if rest, ok := cutScheme(dsn); ok {
 		return d.url(rest)
@@ -107,7 +105,7 @@ func (d *dsnParser) read(dsn string) error {
 	return d.pairs(dsn)
 }
 
-// hosts makes a configuration of each host. One port stands for all; otherwise
+// hosts returns a configuration for each host. A single port applies to all hosts; otherwise
 // there is one for each.
 func (d *dsnParser) hosts(dsn string) (configs []ConnectConfig, target string, err error) {
 	if err := d.read(dsn); err != nil {
@@ -150,7 +148,7 @@ func cutScheme(dsn string) (rest string, ok bool) {
 	return dsn, false
 }
 
-// put records a parameter; the last one wins, as in libpq.
+// put records a parameter; as in libpq, the last value counts.
 func (d *dsnParser) put(key, value string) error {
 	_, known := dsnKeys[key]
 	switch {
@@ -163,9 +161,9 @@ func (d *dsnParser) put(key, value string) error {
 	return nil
 }
 
-// url reads what follows "postgres://". net/url does not serve here: it refuses
-// the percent-encoded socket directory that libpq allows as a host, and its
-// errors quote the password.
+// url parses what follows "postgres://". It does not use net/url, which rejects the
+// percent-encoded socket directory that libpq allows as a host, and whose errors contain the
+// password.
 func (d *dsnParser) url(s string) error {
 	s, query, _ := strings.Cut(s, "?")
 	d.doubtful = strings.ContainsRune(query, '@')
@@ -190,7 +188,7 @@ func (d *dsnParser) url(s string) error {
 	}
 	for _, p := range []Param{{"host", host}, {"port", port}, {"dbname", dbname}} {
 		if p.Value == "" {
-			continue // left open, while an empty parameter behind "?" is a value
+			continue // not set, while an empty parameter after "?" is set
 		}
 		if err := d.putEscaped(p.Name, p.Value); err != nil {
 			return err
@@ -203,7 +201,7 @@ func (d *dsnParser) url(s string) error {
 		if !ok {
 			return errors.New("a URL parameter has no value (a password with special characters must be percent-encoded)")
 		}
-		if key == "ssl" && value == "true" { // JDBC's spelling, which libpq takes
+		if key == "ssl" && value == "true" { // JDBC's spelling, which libpq accepts
 			key, value = "sslmode", "require"
 		}
 		key, err := url.PathUnescape(key)
@@ -217,7 +215,7 @@ func (d *dsnParser) url(s string) error {
 	return nil
 }
 
-// authority reads host:port, or a list of them, into one of hosts and one of ports.
+// authority parses host:port, or a list of them, into a list of hosts and one of ports.
 func (d *dsnParser) authority(s string) (host, port string, err error) {
 	if !d.several && strings.ContainsRune(s, ',') {
 		return "", "", errSeveralHosts
@@ -236,7 +234,7 @@ func (d *dsnParser) authority(s string) (host, port string, err error) {
 	return strings.Join(hosts, ","), port, nil
 }
 
-// splitHost reads host, host:port or [IPv6 address]:port.
+// splitHost parses host, host:port or [IPv6 address]:port.
 func splitHost(s string) (host, port string, err error) {
 	if strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
@@ -258,7 +256,7 @@ func (d *dsnParser) putEscaped(key, value string) error {
 	return d.put(key, value)
 }
 
-// pairs reads "key = value key='quoted \' value'".
+// pairs parses "key = value key='quoted \' value'".
 func (d *dsnParser) pairs(s string) error {
 	const space = " \t\n\r\v\f"
 	for {
@@ -268,7 +266,7 @@ func (d *dsnParser) pairs(s string) error {
 		key, rest, ok := strings.Cut(s, "=")
 		key = strings.TrimRight(key, space)
 		if !ok || key == "" || strings.ContainsAny(key, space) {
-			// The text may be half of a password with a space in it.
+			// The text may be the rest of a password with a space.
 			return errors.New("want a URL such as postgres://user@host:5432/database, or key=value pairs (a value with spaces must be quoted)")
 		}
 		rest = strings.TrimLeft(rest, space)
@@ -311,7 +309,7 @@ func pairValue(s, space string) (value, rest string, err error) {
 
 var errSeveralHosts = errors.New("several hosts in one DSN are not supported: name one")
 
-// get returns a parameter from the string, else from the environment.
+// get returns a parameter from the string, or from the environment.
 func (d *dsnParser) get(key string) string {
 	if v, ok := d.set[key]; ok {
 		return v
@@ -348,15 +346,15 @@ func (d *dsnParser) config() (ConnectConfig, error) {
 	return cfg, cfg.withDefaults().validate()
 }
 
-// address sets Network and Address. It returns host and port as the password
-// file knows them.
+// address sets Network and Address. It returns host and port in the form that the password file
+// uses.
 func (d *dsnParser) address(cfg *ConnectConfig) (host, port string, err error) {
 	host, hostaddr, port := d.get("host"), d.get("hostaddr"), cmp.Or(d.get("port"), "5432")
 	if strings.ContainsRune(host+hostaddr+port, ',') {
 		return "", "", errSeveralHosts
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		// Not quoted: in postgres://user:pass/word@host it is half a password.
+		// Not quoted: in postgres://user:pass/word@host it is half of a password.
 		return "", "", errors.New("port: want a number from 1 to 65535")
 	}
 	if hostaddr != "" {
@@ -375,8 +373,8 @@ func (d *dsnParser) address(cfg *ConnectConfig) (host, port string, err error) {
 	return host, port, nil
 }
 
-// defaultHost is a directory in which distributions put the server's socket,
-// else localhost.
+// defaultHost returns the directory in which distributions put the server's socket, or
+// localhost.
 func defaultHost() string {
 	for _, dir := range []string{"/var/run/postgresql", "/tmp"} {
 		if sockets, _ := filepath.Glob(filepath.Join(dir, ".s.PGSQL.*")); len(sockets) > 0 {
@@ -393,7 +391,7 @@ func osUser() string {
 	return os.Getenv("USER")
 }
 
-// session sets what travels in the startup packet, and the timeout.
+// session sets the parameters of the startup packet, and the timeout.
 func (d *dsnParser) session(cfg *ConnectConfig) error {
 	for _, p := range []Param{
 		{"application_name", cmp.Or(d.get("application_name"), d.get("fallback_application_name"))},
@@ -412,7 +410,7 @@ func (d *dsnParser) session(cfg *ConnectConfig) error {
 		if err != nil {
 			return fmt.Errorf("connect_timeout %q: want seconds", s)
 		}
-		if n > 0 { // 0 and less: wait for ever
+		if n > 0 { // 0 or less: no limit
 			cfg.Timeout = time.Duration(n) * time.Second
 		}
 	}

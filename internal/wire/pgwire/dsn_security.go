@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// security sets TLS and channel binding. Files that the DSN does not name are
-// looked for in ~/.postgresql, as libpq does.
+// security sets TLS and channel binding. Files that the DSN does not name are looked for in
+// ~/.postgresql, as in libpq.
 func (d *dsnParser) security(cfg *ConnectConfig, host string) error {
 	cfg.ChannelBinding = d.get("channel_binding")
 	switch v := d.get("sslnegotiation"); v {
@@ -27,7 +27,7 @@ func (d *dsnParser) security(cfg *ConnectConfig, host string) error {
 	root := d.get("sslrootcert")
 	mode := d.get("sslmode")
 	if root == "system" {
-		// The public authorities sign for everybody, so only the name counts.
+		// The public authorities sign certificates for every host, so the name must be checked.
 		mode = cmp.Or(mode, string(TLSVerifyFull))
 		if mode != string(TLSVerifyFull) {
 			return fmt.Errorf("sslrootcert=system needs sslmode=verify-full, not %s", mode)
@@ -61,8 +61,8 @@ func (d *dsnParser) security(cfg *ConnectConfig, host string) error {
 	return nil
 }
 
-// authorities loads the root certificates. If there are any, require means
-// verify-ca, as libpq has it for the sake of old configurations.
+// authorities loads the root certificates. If there are any, require means verify-ca, as in
+// libpq, for compatibility.
 func (d *dsnParser) authorities(cfg *ConnectConfig, c *tls.Config, path string) error {
 	named := path != ""
 	if !named {
@@ -76,7 +76,7 @@ func (d *dsnParser) authorities(cfg *ConnectConfig, c *tls.Config, path string) 
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) && !cfg.TLSMode.verifies() {
-		return nil // named, missing, and not needed: libpq does not mind
+		return nil // named, missing, and not needed: libpq ignores it, too
 	}
 	if err != nil {
 		return fmt.Errorf("read sslrootcert: %w", err)
@@ -119,7 +119,7 @@ func loose(info fs.FileInfo, allowed fs.FileMode) bool {
 	return runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&^allowed&0o077 != 0
 }
 
-// homeFile returns a path under the home directory, "" if there is none.
+// homeFile returns a path in the home directory, or "" if that is unknown.
 func (d *dsnParser) homeFile(elem ...string) string {
 	home := d.getenv("HOME")
 	if home == "" {
@@ -128,9 +128,8 @@ func (d *dsnParser) homeFile(elem ...string) string {
 	return filepath.Join(append([]string{home}, elem...)...)
 }
 
-// filedPassword looks the password up in the password file. A file that others
-// may read is refused when it has the password that is wanted; libpq ignores it
-// then, and leaves people to wonder.
+// filedPassword looks up the password in the password file. If the file is readable by others
+// and has the password, it returns an error; libpq ignores such a file.
 func (d *dsnParser) filedPassword(host, port string, cfg ConnectConfig) (string, error) {
 	path := cmp.Or(d.get("passfile"), d.homeFile(".pgpass"))
 	info, err := os.Stat(path)
@@ -142,7 +141,7 @@ func (d *dsnParser) filedPassword(host, port string, cfg ConnectConfig) (string,
 		return "", fmt.Errorf("read password file: %w", err)
 	}
 	if cfg.Network == "unix" && (host == "/var/run/postgresql" || host == "/tmp") {
-		host = "localhost" // how libpq files a socket in the default directory
+		host = "localhost" // libpq's name for a socket in the default directory
 	}
 	password, ok := searchPasswords(string(text), host, port, cfg.Database, cfg.User)
 	if ok && loose(info, 0o600) {

@@ -42,8 +42,8 @@ const (
 	CodeInternalError            = "XX000"
 )
 
-// Error is what an ErrorResponse or a NoticeResponse carries. An empty string
-// or a zero number is a field that was not sent.
+// Error is the content of an ErrorResponse or a NoticeResponse. An empty string or a zero
+// number is a field that was not sent.
 type Error struct {
 	Severity         string // ERROR, FATAL, PANIC, WARNING, NOTICE...: may be translated
 	SeverityRaw      string // the same, never translated
@@ -65,14 +65,12 @@ type Error struct {
 	Routine          string
 }
 
-// NewError returns an Error of severity ERROR: the statement fails, the
-// session lives on.
+// NewError returns an Error of severity ERROR: the statement fails, the session continues.
 func NewError(code, format string, args ...any) *Error {
 	return &Error{Severity: "ERROR", SeverityRaw: "ERROR", Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// NewFatal returns an Error of severity FATAL: anyone who sends it closes the
-// connection.
+// NewFatal returns an Error of severity FATAL: the sender closes the connection.
 func NewFatal(code, format string, args ...any) *Error {
 	return &Error{Severity: "FATAL", SeverityRaw: "FATAL", Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -109,8 +107,8 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// Unavailable reports whether an error of the server's says that it ends connections, or
-// takes none, no matter which client asks: it starts, stops or has crashed.
+// Unavailable reports whether a server's error says that it ends all connections or accepts
+// none: it starts, stops or has crashed.
 func Unavailable(err error) bool {
 	switch CodeOf(err) {
 	case CodeAdminShutdown, CodeCrashShutdown, CodeCannotConnectNow:
@@ -140,16 +138,15 @@ func appendFields(dst []byte, typ byte, e *Error) []byte {
 	return end(append(dst, 0), at)
 }
 
-// appendField appends one field. Error texts may quote what a client sent, so
-// a NUL inside would let the client forge the fields that follow: the text
-// ends there.
+// appendField appends one field. Error texts may contain what a client sent, and a NUL inside
+// would let the client forge the fields that follow: the text is cut there.
 func appendField(dst []byte, typ byte, s string) []byte {
 	s, _, _ = strings.Cut(s, "\x00")
 	return appendCString(append(dst, typ), s)
 }
 
-// strings yields the text fields by their type on the wire, in the order in
-// which PostgreSQL sends them.
+// strings yields the text fields by their type on the wire, in the order in which PostgreSQL
+// sends them.
 func (e *Error) strings() func(func(byte, *string) bool) {
 	return func(yield func(byte, *string) bool) {
 		_ = yield('S', &e.Severity) && yield('V', &e.SeverityRaw) && yield('C', &e.Code) &&

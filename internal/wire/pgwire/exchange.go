@@ -12,34 +12,33 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// An Exchange is how one client proves who it is, message by message. It reads and
-// writes nothing, so that a blocking connection and an event loop can both carry it
-// out: send what Begin returns, then what Answer makes of each answer, until there is
-// nothing more to send. Authenticate says what it promises.
+// An Exchange authenticates one client, message by message. It does no I/O, so that both a
+// blocking connection and an event loop can drive it: send what Begin returns, then what Answer
+// returns for each response, until that is nil. Authenticate describes its guarantees.
 type Exchange struct {
 	user   string
 	method AuthMethod
 	secret Secret
-	conn   net.Conn // for what its TLS knows; nil without TLS
+	conn   net.Conn // for its TLS state; nil without TLS
 
-	// next takes the body of the client's next answer.
+	// next processes the body of the client's next response.
 	next func(body []byte) (out []byte, err error)
-	// unfit is why the secret can prove nothing, which the client hears when it has
-	// shown its own proof.
+	// unfit is why the secret cannot authenticate the client, which learns it only after it has
+	// sent its own proof.
 	unfit error
 
 	keys  *ClientKeys
 	final []byte // message to send together with AuthenticationOk
 }
 
-// NewExchange begins an exchange with a client over conn, of which only the TLS is
-// looked at; nil is a client without.
+// NewExchange begins an exchange with a client. Of conn it uses only the TLS state; nil means
+// no TLS.
 func NewExchange(user string, method AuthMethod, secret Secret, conn net.Conn) *Exchange {
 	return &Exchange{user: user, method: method, secret: secret, conn: conn}
 }
 
-// Slow reports whether the exchange takes milliseconds of computing, as deriving keys
-// from a password does.
+// Slow reports whether the exchange computes for milliseconds, as deriving keys from a password
+// does.
 func (x *Exchange) Slow() bool {
 	switch x.method {
 	case AuthPassword:
@@ -50,7 +49,7 @@ func (x *Exchange) Slow() bool {
 	return false
 }
 
-// Begin returns the first message to the client, nil if nothing is asked of it.
+// Begin returns the first message to the client, or nil if the method requires none.
 func (x *Exchange) Begin() ([]byte, error) {
 	switch x.method {
 	case AuthTrust:
@@ -76,13 +75,13 @@ func (x *Exchange) Begin() ([]byte, error) {
 	return nil, err
 }
 
-// Answer takes the body of what the client has answered, a password or SASL message. It
-// returns the next message to it, nil if the exchange is over.
+// Answer processes the body of the client's response, a password or SASL message. It returns
+// the next message to the client, or nil at the end of the exchange.
 func (x *Exchange) Answer(body []byte) ([]byte, error) { return x.next(body) }
 
-// AnswerIn finds the client's answer in p, the bytes that it has sent, and takes it. n
-// is its length, 0 if more bytes are needed. A client that says farewell in its place
-// gives an error that is io.EOF.
+// AnswerIn looks for the client's response in p, the bytes received, and processes it. n is its
+// length, or 0 if more bytes are needed. If the client sends Terminate instead, the error is
+// io.EOF.
 func (x *Exchange) AnswerIn(p []byte) (n int, out []byte, err error) {
 	if len(p) < HeaderLen {
 		return 0, nil, nil
@@ -104,19 +103,19 @@ func (x *Exchange) AnswerIn(p []byte) (n int, out []byte, err error) {
 	return n, out, err
 }
 
-// Proved returns, after the exchange, the keys that it revealed, nil if it revealed
-// none, and AuthenticationOk with what belongs before it.
+// Proved returns, after the exchange, the keys that it revealed (or nil), and AuthenticationOk
+// with the message that precedes it, if any.
 func (x *Exchange) Proved() (keys *ClientKeys, ok []byte) { return x.keys, AppendAuthOK(x.final) }
 
-// Refusal is what the client is told when the exchange has failed with err, nil if
-// there is nothing to tell, and both as one error.
+// Refusal returns the error to send to the client after the exchange has failed with err (nil
+// if there is none), and both as one error.
 func (x *Exchange) Refusal(err error) (*Error, error) {
 	e, err := refusalOf(x.user, err)
 	return e, fmt.Errorf("authenticate %q by %s: %w", x.user, x.method, err)
 }
 
-// responseOf is the body of the password or SASL message that a client answers an
-// authentication request with.
+// responseOf returns the body of the password or SASL message with which a client responds to
+// an authentication request.
 func responseOf(typ byte, body []byte) ([]byte, error) {
 	switch typ {
 	case ClientPassword:
@@ -132,7 +131,7 @@ var (
 	errCert  = errors.New("no verified client certificate with the user's name")
 )
 
-// misfit tells what is wrong with the secret when it cannot serve.
+// misfit returns why the secret cannot be used with the method, or nil.
 func (x *Exchange) misfit() error {
 	if x.secret.IsZero() {
 		return fmt.Errorf("unknown user: %w", errUnfit)
@@ -140,7 +139,7 @@ func (x *Exchange) misfit() error {
 	return fmt.Errorf("%s: %w", x.secret, errUnfit)
 }
 
-// passwordIn returns the answer to a request for a password.
+// passwordIn returns the password in a response.
 func passwordIn(body []byte) (string, error) {
 	text, err := soleString(body)
 	if err != nil {
@@ -214,8 +213,8 @@ func (x *Exchange) beginSCRAM() ([]byte, error) {
 	return AppendAuthSASL(nil, offer...), nil
 }
 
-// initial takes the client's choice of mechanism and its first message. A client may
-// send the choice alone; an empty challenge then asks for more.
+// initial processes the client's choice of mechanism and its first message. If the client sends
+// the choice alone, an empty challenge requests the message.
 func (x *Exchange) initial(s *scramServer, body []byte) ([]byte, error) {
 	mechanism, data, err := parseSASLInitial(body)
 	if err != nil {
@@ -255,7 +254,7 @@ func (x *Exchange) last(s *scramServer, data []byte) error {
 	x.final = AppendAuthSASLFinal(nil, answer)
 	x.keys = &ClientKeys{ClientKey: clientKey, ServerKey: s.keys.server}
 	if password, ok := x.secret.Plain(); ok {
-		// The salt was weir's own, so the SCRAM keys open no server.
+		// The salt was generated by weir, so the SCRAM keys are of no use with a server.
 		x.keys = &ClientKeys{Password: password}
 	}
 	return nil

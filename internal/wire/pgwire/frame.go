@@ -1,19 +1,14 @@
-// Package pgwire speaks the PostgreSQL frontend/backend protocol, versions 3.0
-// and 3.2: framing, messages, startup, authentication and TLS, for both ends of
-// the wire. It holds no policy and no pools: it never decides who may log in,
-// which server answers, or how long a connection lives.
+// Package pgwire implements the PostgreSQL frontend/backend protocol, versions 3.0 and 3.2:
+// framing, messages, startup, authentication and TLS, for clients and servers. It has no policy
+// and no pools: it does not decide who may log in, which server is used, or how long a
+// connection lives.
 //
-// It has two speeds. The data path (Peek, the Append builders, the ParseX
-// views) works on byte slices that the caller owns, allocates nothing and
-// copies nothing: a view aliases the body that it was parsed from and dies
-// with it. Login (Accept, Authenticate, Connect, RelayAuth, Cancel) is rare,
-// so it reads blocking connections message by message, and never one byte
-// past the last message of the login: the connection can be handed to an
-// event loop afterwards without losing anything.
-//
-// Messages are those of the PostgreSQL documentation, chapter "Message
-// Formats": one type byte, a big-endian int32 length that counts itself but not
-// the type byte, then the body. Every ParseX function takes the body alone.
+// It has two parts. The data path (Peek, the Append functions, the Parse views) works on byte
+// slices that the caller owns, without allocating or copying: a view aliases the body that it
+// was parsed from, and is valid as long as that is. Login (Accept, Authenticate, Connect,
+// RelayAuth, Cancel) is rarer. It reads blocking connections message by message, and never a
+// byte past the last message of the login, so that the connection can be passed to an event
+// loop afterwards.
 package pgwire
 
 import (
@@ -22,13 +17,12 @@ import (
 	"errors"
 )
 
-// HeaderLen is the length in bytes of what precedes the body of every message
-// after startup: one type byte and an int32 length.
+// HeaderLen is the length in bytes of the header of every message after startup: one type byte
+// and an int32 length.
 const HeaderLen = 5
 
-// ErrMalformed reports bytes that are not a message of the protocol: cut
-// short, longer than their content, or counting what is not there. A
-// connection that produced it cannot be trusted to be in step any more.
+// ErrMalformed says that bytes are not a message of the protocol: they are cut short, longer
+// than their content, or have a wrong count. The stream may be out of step after that.
 var ErrMalformed = errors.New("malformed protocol message")
 
 // Types of the messages that a client sends.
@@ -77,7 +71,7 @@ const (
 	ServerRowDescription       = 'T'
 )
 
-// Transaction states that ReadyForQuery carries.
+// Transaction states in ReadyForQuery.
 const (
 	StatusIdle   = 'I' // outside a transaction
 	StatusInTx   = 'T' // inside a transaction block
@@ -90,18 +84,17 @@ const (
 	KindPortal    = 'P'
 )
 
-// Protocol versions as the startup message carries them: major<<16 | minor.
+// Protocol versions in the startup message: major<<16 | minor.
 const (
 	Version30 = 3 << 16
 	Version32 = 3<<16 | 2
 )
 
-// Peek returns the type of the message at the start of buf and the length in
-// bytes of the whole message, type byte included. ok is false when buf holds
-// fewer than HeaderLen bytes. The length is not judged: the caller treats
-// length < HeaderLen (which a negative length on the wire becomes) as
-// ErrMalformed and applies its own upper limit before it waits for, or makes
-// room for, that many bytes.
+// Peek returns the type of the message at the start of buf and the length in bytes of the whole
+// message, including the type byte. ok is false if buf has fewer than HeaderLen bytes. Peek
+// does not validate the length: the caller treats length < HeaderLen (as a negative length on
+// the wire becomes) as ErrMalformed, and applies its own limit before it waits for, or
+// allocates, that many bytes.
 func Peek(buf []byte) (typ byte, length int, ok bool) {
 	if len(buf) < HeaderLen {
 		return 0, 0, false
@@ -109,8 +102,7 @@ func Peek(buf []byte) (typ byte, length int, ok bool) {
 	return buf[0], int(int32(binary.BigEndian.Uint32(buf[1:]))) + 1, true
 }
 
-// cstring splits b after its first NUL: s is what precedes it, rest what
-// follows. ok is false when b holds no NUL.
+// cstring splits b at its first NUL: s precedes it, rest follows. ok is false if b has no NUL.
 func cstring(b []byte) (s, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, 0)
 	if i < 0 {

@@ -6,28 +6,28 @@ import (
 	"fmt"
 )
 
-// ErrWantsTLS reports a client with which only Accept can go on, from the bytes on that
+// ErrWantsTLS says that the client requests TLS: only Accept can continue, with the bytes that
 // were not taken.
 var ErrWantsTLS = errors.New("the client wants TLS")
 
-// A Greeter does what Accept does, for clients without TLS, and reads and writes
-// nothing: an event loop brings it the bytes of one client.
+// A Greeter does what Accept does, for clients without TLS, without I/O: an event loop passes
+// the bytes of one client to it.
 type Greeter struct {
 	cfg                AcceptConfig
 	local              bool // on a Unix socket
 	askedTLS, askedGSS bool
 }
 
-// NewGreeter awaits a client, which is on a Unix socket if it is local.
+// NewGreeter returns a Greeter for one client; local says that it is on a Unix socket.
 func NewGreeter(cfg AcceptConfig, local bool) *Greeter {
 	return &Greeter{cfg: cfg.withDefaults(), local: local}
 }
 
-// Take takes what the client says from p, the bytes that it has sent. n is the length
-// of what was taken, 0 if more bytes are needed, out what is to be sent to it. s is its
-// startup, nil until that has come: then there is more to take.
+// Take processes p, the bytes received from the client. n is the number of bytes used, 0 if
+// more are needed; out is what to send to the client. s is nil until the startup packet is
+// complete: then Take must be called again.
 //
-// On an error out is what the client is told about it, nil if there is nothing to tell.
+// On an error, out is the message for the client, or nil.
 func (g *Greeter) Take(p []byte) (n int, out []byte, s *Startup, err error) {
 	if len(p) == 0 {
 		return 0, nil, nil, nil

@@ -9,20 +9,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Upper limits of messages during login, in bytes, header included. A peer that
-// has not logged in cannot make the other side hold more than this.
+// Limits of messages during login, in bytes, including the header: a peer that has not logged
+// in cannot make weir allocate more than this.
 const (
-	// maxAuthMessage bounds what a client sends: PostgreSQL allows 65535 for
-	// its longest token and so do we, though a SCRAM message has 200.
+	// maxAuthMessage limits what a client sends: as in PostgreSQL, its longest token may have
+	// 65535 bytes. A SCRAM message has about 200.
 	maxAuthMessage = 65535 + HeaderLen
-	// maxServerMessage bounds what a server sends. A login holds no message
-	// longer than an error with a long context.
+	// maxServerMessage limits what a server sends. The longest message of a login is an error
+	// with a long context.
 	maxServerMessage = 1 << 20
 )
 
-// link reads and writes whole messages on a blocking connection. It reads
-// exactly the bytes of the message that it returns, which costs two system
-// calls and makes it safe to leave at any message boundary.
+// link reads and writes whole messages on a blocking connection. It reads exactly the bytes of
+// the message that it returns: that takes two system calls, and makes it safe to stop at any
+// message boundary.
 type link struct {
 	conn net.Conn
 	max  int
@@ -58,8 +58,8 @@ func (l *link) write(msg []byte) error {
 	return err
 }
 
-// readResponse returns the body of the password or SASL message that a client
-// answers an authentication request with.
+// readResponse returns the body of the password or SASL message with which a client responds to
+// an authentication request.
 func (l *link) readResponse() ([]byte, error) {
 	typ, body, err := l.read()
 	if err != nil {
@@ -68,13 +68,13 @@ func (l *link) readResponse() ([]byte, error) {
 	return responseOf(typ, body)
 }
 
-// shortest is the length of the shortest startup packet, a request for TLS, behind
-// which nothing may be read.
+// shortest is the length of the shortest startup packet, a request for TLS. Nothing after it
+// may be read.
 const shortest = 8
 
-// readUntyped reads a startup packet, which has a length but no type byte, behind its
-// first bytes: at least the length, and no more than shortest. max counts the length
-// field. The returned bytes follow it.
+// readUntyped reads the rest of a startup packet, which has a length but no type byte. first
+// has its first bytes: at least the length, at most shortest. max includes the length field. It
+// returns the bytes after the length.
 func readUntyped(r io.Reader, first []byte, max int) ([]byte, error) {
 	n := int(int32(binary.BigEndian.Uint32(first)))
 	if err := startupLength(n, max); err != nil {

@@ -2,7 +2,7 @@ package pgwire
 
 import "encoding/binary"
 
-// Codes that stand where a startup packet has its version.
+// Codes in the place of a startup packet's version.
 const (
 	codeCancel = 1234<<16 | 5678
 	codeTLS    = 1234<<16 | 5679
@@ -50,10 +50,10 @@ func AppendSSLRequest(dst []byte) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, 0, 0, 0, 8), codeTLS)
 }
 
-// AppendNegotiateVersion appends a NegotiateProtocolVersion that names the
-// version which the server will speak and the protocol options that it does not
-// know. PostgreSQL sends the whole version number here, not only the minor
-// part that its documentation speaks of, and libpq expects that.
+// AppendNegotiateVersion appends a NegotiateProtocolVersion with the version that the server
+// will use and the protocol options that it does not support. Like PostgreSQL, it sends the
+// whole version number and not only the minor version, as the documentation says; libpq expects
+// that.
 func AppendNegotiateVersion(dst []byte, version uint32, unknown []string) []byte {
 	dst, at := begin(dst, ServerNegotiateVersion)
 	dst = binary.BigEndian.AppendUint32(dst, version)
@@ -64,7 +64,7 @@ func AppendNegotiateVersion(dst []byte, version uint32, unknown []string) []byte
 	return end(dst, at)
 }
 
-// ParseNegotiateVersion reads the body of a NegotiateProtocolVersion.
+// ParseNegotiateVersion parses the body of a NegotiateProtocolVersion.
 func ParseNegotiateVersion(body []byte) (version uint32, unknown []string, err error) {
 	if len(body) < 8 {
 		return 0, nil, ErrMalformed
@@ -102,8 +102,7 @@ func AppendAuthCleartext(dst []byte) []byte { return appendAuth(dst, authClearte
 // AppendAuthMD5 appends an AuthenticationMD5Password.
 func AppendAuthMD5(dst []byte, salt [4]byte) []byte { return appendAuth(dst, authMD5, salt[:]) }
 
-// AppendAuthSASL appends an AuthenticationSASL that offers mechanisms, the
-// preferred one first.
+// AppendAuthSASL appends an AuthenticationSASL that offers mechanisms, the preferred one first.
 func AppendAuthSASL(dst []byte, mechanisms ...string) []byte {
 	dst, at := begin(dst, ServerAuth)
 	dst = binary.BigEndian.AppendUint32(dst, authSASL)
@@ -119,8 +118,7 @@ func AppendAuthSASLContinue(dst, data []byte) []byte { return appendAuth(dst, au
 // AppendAuthSASLFinal appends an AuthenticationSASLFinal.
 func AppendAuthSASLFinal(dst, data []byte) []byte { return appendAuth(dst, authSASLFinal, data) }
 
-// AppendPassword appends a PasswordMessage: a cleartext password or an md5
-// answer.
+// AppendPassword appends a PasswordMessage: a cleartext password or an md5 response.
 func AppendPassword(dst []byte, password string) []byte {
 	return appendCString(header(dst, ClientPassword, len(password)+1), password)
 }
@@ -134,8 +132,8 @@ func AppendSASLInitial(dst []byte, mechanism string, data []byte) []byte {
 // AppendSASLResponse appends a SASLResponse.
 func AppendSASLResponse(dst, data []byte) []byte { return AppendMessage(dst, ClientPassword, data) }
 
-// parseSASLInitial reads the body of a SASLInitialResponse. data is nil when
-// the client sent no initial response at all.
+// parseSASLInitial parses the body of a SASLInitialResponse. data is nil if the client has sent
+// no initial response.
 func parseSASLInitial(body []byte) (mechanism string, data []byte, err error) {
 	m, rest, ok := cstring(body)
 	if !ok {
@@ -148,7 +146,7 @@ func parseSASLInitial(body []byte) (mechanism string, data []byte, err error) {
 	return string(m), data, nil
 }
 
-// parseAuth reads the body of an Authentication message.
+// parseAuth parses the body of an Authentication message.
 func parseAuth(body []byte) (kind uint32, data []byte, err error) {
 	if len(body) < 4 {
 		return 0, nil, ErrMalformed
@@ -160,7 +158,7 @@ func parseAuth(body []byte) (kind uint32, data []byte, err error) {
 	return kind, data, nil
 }
 
-// parseMechanisms reads the data of an AuthenticationSASL.
+// parseMechanisms parses the data of an AuthenticationSASL.
 func parseMechanisms(data []byte) ([]string, error) {
 	var names []string
 	for {

@@ -12,44 +12,42 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// RelayResult tells how a relayed authentication went.
+// RelayResult is the result of a relayed authentication.
 type RelayResult struct {
-	// Method is what the server asked for: AuthTrust if nothing, else
+	// Method is the method that the server requested: AuthTrust if none, otherwise
 	// AuthPassword, AuthMD5 or AuthSCRAM.
 	Method AuthMethod
-	// Asked tells that the server has said whether it asks for anything, which it
-	// may have done although the login failed then.
+	// Asked means that the server has chosen its Method; the login may have failed after that.
 	Asked bool
-	// Keys holds the password if the client had to show it, or what it has proved by
-	// what the server stores of it, else nil.
+	// Keys is the password if the client had to send it, or what the client proved against what
+	// the server stores of it; otherwise nil.
 	Keys *ClientKeys
-	// Version is the protocol version that the server negotiated down to, 0 if
-	// it accepted what the startup packet asked for.
+	// Version is the lower protocol version that the server chose, or 0 if it accepted the
+	// requested one.
 	Version uint32
 }
 
-// RelayAuth carries an authentication exchange between a client that Accept
-// returned and a server connection that Open returned, when weir holds no
-// secret of the user. It ends with AuthenticationOk or ErrorResponse, which the
-// client has been sent in either case; the ErrorResponse is also returned, as
-// *Error. FinishLogin reads on from there. A server that takes no logins now
-// (CodeCannotConnectNow), is ended, or has no connection left (CodeTooManyConnections)
-// says so before anything else; that is returned only, as an ErrNoAnswer, so that the
-// caller can try again.
+// RelayAuth relays the authentication between a client that Accept returned and a server
+// connection that Open returned, for a user whose secret weir does not have. It ends with
+// AuthenticationOk or ErrorResponse, which it has sent to the client in either case; it also
+// returns an ErrorResponse, as *Error. FinishLogin continues from there. A server that accepts
+// no logins now (CodeCannotConnectNow), is being shut down, or has no connection left
+// (CodeTooManyConnections) says so before anything else; that error is only returned, as an
+// ErrNoAnswer, so that the caller can try again.
 //
-// SCRAM-SHA-256-PLUS binds the exchange to the TLS connection that it runs over,
-// which proves that nobody stands in between, and weir does. Where both sides have
-// TLS, a client that knows channel binding and the server would notice, whatever
-// weir offers: a client says in its signed messages whether it could have bound.
-// There the client is asked for its password, inside its TLS connection, and weir
-// proves it to the server, bound to the connection between the two. A client
-// that insists on channel binding refuses that. Only if client and server are shown
-// one and the same certificate does the binding hold through weir, and passes.
+// SCRAM-SHA-256-PLUS binds the exchange to its TLS connection, which proves that there is no
+// third party in between; but weir is one. If both connections use TLS, a client that supports
+// channel binding and the server would notice, whatever weir offers: a client says in its
+// signed messages whether it could have bound. In that case weir requests the client's
+// password, inside the TLS connection, and authenticates to the server with it, bound to the
+// connection between weir and the server. A client that requires channel binding refuses that.
+// Only if weir and the server present the same certificate does the binding hold through weir,
+// and is relayed.
 //
-// stored, unless it is nil, is what the server stores of the user's password, the
-// zero Secret where it stores nothing. Where the server then asks for SCRAM, weir
-// itself checks the client against it, bound to the connection between the two if
-// the client likes, and proves to the server what the client has proved to weir.
+// stored, if not nil, is what the server stores of the user's password; the zero Secret if it
+// stores nothing. If the server then requests SCRAM, weir itself authenticates the client
+// against it, with channel binding on the client's connection if the client wants that, and
+// authenticates to the server with what the client has proved.
 func RelayAuth(ctx context.Context, client, server net.Conn, user string, stored *Secret) (RelayResult, error) {
 	releaseClient := netwire.Bound(ctx, client, 0)
 	releaseServer := netwire.Bound(ctx, server, 0)
@@ -66,20 +64,20 @@ func RelayAuth(ctx context.Context, client, server net.Conn, user string, stored
 	return r.result, nil
 }
 
-// ErrNoAnswer is the error of RelayAuth where the server has said nothing of this
-// login, and the client has been told nothing: another server may be asked.
+// ErrNoAnswer says that the server has not answered this login, and that nothing was sent to
+// the client: the caller may try another server.
 var ErrNoAnswer = errors.New("the server did not answer the login")
 
 type relay struct {
 	client, server link
 	result         RelayResult
 	offeredPlus    bool
-	scram          *scramClient // where weir proves the client's password itself
-	proved         bool         // ... and the server that it knows it, too
+	scram          *scramClient // set if weir authenticates to the server itself
+	proved         bool         // the server has proved that it knows the password
 
 	user   string
 	stored *Secret
-	final  []byte // the last message of the exchange with the client, for AuthenticationOk
+	final  []byte // the last message of the exchange with the client, sent with AuthenticationOk
 }
 
 func (r *relay) run() error {
@@ -111,7 +109,7 @@ func (r *relay) run() error {
 				return err
 			}
 		case ServerNegotiateVersion:
-			// Between weir and the server; the client has negotiated its own.
+			// For the connection to the server; the client has negotiated its own.
 			if r.result.Version, _, err = ParseNegotiateVersion(body); err != nil {
 				return err
 			}
@@ -121,8 +119,8 @@ func (r *relay) run() error {
 	}
 }
 
-// forward carries one Authentication message to the client, and the client's
-// answer back if it takes one.
+// forward relays one Authentication message to the client, and the client's response if the
+// message needs one.
 func (r *relay) forward(body []byte) (done bool, err error) {
 	kind, data, err := parseAuth(body)
 	if err != nil {
@@ -214,8 +212,8 @@ func (r *relay) forwardSASL(data []byte) error {
 	return r.toServer(answer)
 }
 
-// askPassword has the client show its password and begins to prove it to the
-// server, whose channel binding data is given; nil if there is none.
+// askPassword requests the client's password and begins to authenticate to the server with it.
+// binding is the server connection's channel binding data, or nil.
 func (r *relay) askPassword(binding []byte) error {
 	if err := r.toClient(AppendAuthCleartext(nil)); err != nil {
 		return err
@@ -235,8 +233,8 @@ func (r *relay) askPassword(binding []byte) error {
 	return r.beginSCRAM([]string{mechSCRAM, mechSCRAMPlus}, binding)
 }
 
-// checkSCRAM checks the client against what the server stores, and begins to prove the
-// same to the server.
+// checkSCRAM authenticates the client against what the server stores, and begins to
+// authenticate to the server with the result.
 func (r *relay) checkSCRAM(offered []string, binding []byte) error {
 	a := &authenticator{link: r.client, user: r.user, secret: *r.stored}
 	x := NewExchange(r.user, AuthSCRAM, a.secret, a.conn)
@@ -247,8 +245,8 @@ func (r *relay) checkSCRAM(offered []string, binding []byte) error {
 	return r.beginSCRAM(offered, binding)
 }
 
-// beginSCRAM begins to prove to the server what is known of the password, bound to the
-// connection to it where both sides can: binding is its data, nil if there is none.
+// beginSCRAM begins to authenticate to the server with what is known of the password, with
+// channel binding if both sides support it: binding is its data, or nil.
 func (r *relay) beginSCRAM(offered []string, binding []byte) error {
 	r.scram = &scramClient{password: r.result.Keys.Password, keys: r.result.Keys, gs2: "n,,"}
 	mechanism := mechSCRAM
@@ -263,7 +261,7 @@ func (r *relay) beginSCRAM(offered []string, binding []byte) error {
 	return r.toServer(bodyOf(AppendSASLInitial(nil, mechanism, r.scram.first())))
 }
 
-// prove answers the server in the client's place.
+// prove answers the server in place of the client.
 func (r *relay) prove(kind uint32, data []byte) error {
 	switch {
 	case kind == authSASLContinue && r.scram.auth == "":
@@ -282,10 +280,10 @@ func (r *relay) prove(kind uint32, data []byte) error {
 	return r.refuse(NewFatal(CodeConnectionFailure, "weir and the server do not understand each other's authentication"), fmt.Errorf("SASL message out of order: %w", ErrMalformed))
 }
 
-// bodyOf is a message without its type and length.
+// bodyOf returns a message without its type and length.
 func bodyOf(msg []byte) []byte { return msg[HeaderLen:] }
 
-// refuse ends the exchange with an error of weir's own.
+// refuse ends the exchange with an error from weir.
 func (r *relay) refuse(e *Error, cause error) error {
 	err := error(e)
 	if cause != nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// preparePassword applies SASLprep (RFC 4013) to a password before SCRAM hashes
-// it, with PostgreSQL's lenience: a password that SASLprep refuses, or that is
-// not UTF-8, is used as it is. So is one that maps to nothing.
+// preparePassword applies SASLprep (RFC 4013) to a password before SCRAM hashes it. As in
+// PostgreSQL, a password that SASLprep rejects, or that is not UTF-8, or that maps to nothing,
+// is used unchanged.
 func preparePassword(password string) string {
 	if isASCII(password) {
 		return password
@@ -21,9 +21,8 @@ func preparePassword(password string) string {
 	return password
 }
 
-// isASCII reports whether s holds only ASCII. Control characters are prohibited
-// by SASLprep, and a refused password is used as it is, so any ASCII password
-// stands for itself.
+// isASCII reports whether s is ASCII. SASLprep prohibits control characters, and a rejected
+// password is used unchanged, so every ASCII password is used unchanged.
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -59,19 +58,18 @@ func saslprep(s string) (prepared string, ok bool) {
 	if !hasRandAL {
 		return prepared, true
 	}
-	// RFC 3454 section 6: a text with right-to-left characters has no
-	// left-to-right ones, and starts and ends with a right-to-left one.
+	// RFC 3454 section 6: a text with right-to-left characters has no left-to-right ones, and
+	// begins and ends with a right-to-left one.
 	first, _ := utf8.DecodeRuneInString(prepared)
 	last, _ := utf8.DecodeLastRuneInString(prepared)
 	return prepared, !hasL && saslRandAL.has(first) && saslRandAL.has(last)
 }
 
-// runeSet is a set of code points: pairs of first and last, ascending, not
-// touching each other.
+// runeSet is a set of code points: pairs of first and last, ascending, with gaps between them.
 type runeSet []rune
 
 func (s runeSet) has(r rune) bool {
-	// The first pair that ends at r or behind it.
+	// The first pair that ends at r or after it.
 	i := sort.Search(len(s)/2, func(i int) bool { return s[2*i+1] >= r })
 	return 2*i < len(s) && s[2*i] <= r
 }

@@ -16,16 +16,15 @@ import (
 	"sync/atomic"
 )
 
-// Secret is what weir holds of one user's password: the password itself, an
-// md5 hash or a SCRAM secret, in the forms of pg_authid.rolpassword. The zero
-// Secret is that of a user who does not exist or may not log in: every method
-// that asks for one then fails, and looks to the client as if the password were
-// wrong. Safe for concurrent use. It prints as its kind, never as itself.
+// Secret is what weir has of one user's password: the password itself, an md5 hash or a SCRAM
+// secret, in the formats of pg_authid.rolpassword. The zero Secret is that of a user who does
+// not exist or may not log in: every method that needs a secret fails, and to the client it
+// looks like a wrong password. Safe for concurrent use. Formatting it prints only its kind.
 type Secret struct {
 	kind  secretKind
 	text  string // the password, or the 32 hex digits of the md5 hash
 	scram func() (scramKeys, error)
-	// derived, of a plain password, tells that scram has its keys by now.
+	// derived says, for a plain password, whether scram has its keys already.
 	derived *atomic.Bool
 }
 
@@ -38,9 +37,9 @@ const (
 	secretSCRAM
 )
 
-// ParseSecret reads a secret as an auth file or pg_authid holds it:
-// "SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey", "md5" and 32 hex digits,
-// else a plain password. "" is the zero Secret. Errors do not quote the input.
+// ParseSecret parses a secret in the formats of an auth file or pg_authid:
+// "SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey", "md5" and 32 hex digits, or otherwise a
+// plain password. "" is the zero Secret. Errors do not contain the input.
 func ParseSecret(s string) (Secret, error) {
 	if s == "" {
 		return Secret{}, nil
@@ -57,8 +56,8 @@ func ParseSecret(s string) (Secret, error) {
 			return Secret{kind: secretMD5, text: strings.ToLower(digits)}, nil
 		}
 	}
-	// The keys are derived once, when the first SCRAM login needs them: it
-	// takes milliseconds, and most secrets in a file are never used.
+	// The keys are derived when the first SCRAM login needs them: that takes milliseconds, and
+	// most secrets in a file are never used.
 	derived := new(atomic.Bool)
 	return Secret{kind: secretPlain, text: s, derived: derived, scram: sync.OnceValues(func() (scramKeys, error) {
 		defer derived.Store(true)
@@ -66,7 +65,7 @@ func ParseSecret(s string) (Secret, error) {
 	})}, nil
 }
 
-// parseSCRAMSecret reads "iterations:salt$StoredKey:ServerKey".
+// parseSCRAMSecret parses "iterations:salt$StoredKey:ServerKey".
 func parseSCRAMSecret(s string) (scramKeys, error) {
 	params, keys, ok := strings.Cut(s, "$")
 	iterations, salt, ok2 := strings.Cut(params, ":")
@@ -81,7 +80,7 @@ func parseSCRAMSecret(s string) (scramKeys, error) {
 	}
 	for _, part := range []struct {
 		name, text string
-		size       int // 0: any but none
+		size       int // 0: any, but not empty
 		dst        *[]byte
 	}{{"salt", salt, 0, &k.salt}, {"StoredKey", stored, sha256.Size, &k.stored}, {"ServerKey", server, sha256.Size, &k.server}} {
 		b, err := base64.StdEncoding.DecodeString(part.text)
@@ -93,9 +92,9 @@ func parseSCRAMSecret(s string) (scramKeys, error) {
 	return k, nil
 }
 
-// NewSCRAMSecret returns the SCRAM secret of a password, with a random salt and
-// PostgreSQL's number of iterations: text for an auth file, or for CREATE ROLE
-// ... PASSWORD, that does not give the password away.
+// NewSCRAMSecret returns the SCRAM secret of a password, with a random salt and PostgreSQL's
+// default number of iterations. An auth file, or CREATE ROLE ... PASSWORD, can contain it
+// without revealing the password.
 func NewSCRAMSecret(password string) (string, error) {
 	keys, err := newSCRAMKeys(password, newSalt(), scramIterations)
 	if err != nil {
@@ -114,7 +113,8 @@ func newSalt() []byte {
 // IsZero reports whether s is the zero Secret.
 func (s Secret) IsZero() bool { return s.kind == secretNone }
 
-// Method is the best that the secret serves: SCRAM, unless it is an md5 hash.
+// Method returns the strongest method that the secret supports: SCRAM, unless it is an md5
+// hash.
 func (s Secret) Method() AuthMethod {
 	if s.kind == secretMD5 {
 		return AuthMD5
@@ -122,10 +122,10 @@ func (s Secret) Method() AuthMethod {
 	return AuthSCRAM
 }
 
-// Plain returns the password if that is what s holds.
+// Plain returns the password if s is a plain password.
 func (s Secret) Plain() (password string, ok bool) { return s.text, s.kind == secretPlain }
 
-// String names the kind of the secret.
+// String returns the kind of the secret.
 func (s Secret) String() string {
 	return [...]string{"no secret", "plain password", "md5 secret", "SCRAM secret"}[s.kind]
 }
@@ -133,7 +133,7 @@ func (s Secret) String() string {
 // GoString keeps %#v from printing the secret.
 func (s Secret) GoString() string { return s.String() }
 
-// matches reports whether password is the one that s was made from.
+// matches reports whether s was made from password.
 func (s Secret) matches(user, password string) bool {
 	switch s.kind {
 	case secretPlain:
@@ -151,26 +151,25 @@ func (s Secret) matches(user, password string) bool {
 	return false
 }
 
-// md5Hex returns the hex digits of md5(password || salt). PostgreSQL stores it
-// salted with the user's name and sends that salted again.
+// md5Hex returns the hex digits of md5(password || salt). PostgreSQL stores it salted with the
+// user's name, and sends that salted again.
 func md5Hex(password, salt string) string {
 	sum := md5.Sum([]byte(password + salt))
 	return hex.EncodeToString(sum[:])
 }
 
-// mockSalt makes the salt that an unknown user appears to have. It must be the
-// same at each try, or it would tell that the user is unknown.
+// mockSalt generates the salt that an unknown user appears to have. It must not change between
+// attempts, or it would reveal that the user is unknown.
 var mockSalt = sync.OnceValue(func() func(user string) []byte {
 	var key [sha256.Size]byte
 	_, _ = rand.Read(key[:])
 	return func(user string) []byte { return mac(key[:], user)[:scramSaltLen] }
 })
 
-// ClientKeys is what a login taught weir about a user's password, enough to log
-// in to a server as that user: the password, or the two SCRAM keys if the
-// server stores the very SCRAM secret (same salt and iterations) that the user
-// was checked against, or the 32 hex digits of the md5 hash, which serve where the
-// server asks for md5. It prints as nothing of value.
+// ClientKeys is what a login revealed of a user's password, enough to log in to a server as
+// that user: the password; or the two SCRAM keys, if the server stores the same SCRAM secret
+// (same salt and iterations) as the user was authenticated against; or the 32 hex digits of the
+// md5 hash, for servers that request md5. Formatting it prints no secrets.
 type ClientKeys struct {
 	ClientKey []byte
 	ServerKey []byte

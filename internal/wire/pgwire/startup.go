@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// StartupKind tells what a client connected for.
+// StartupKind is the purpose of a client's connection.
 type StartupKind uint8
 
 // Kinds of startup.
 const (
 	StartupNormal StartupKind = iota // a session
-	StartupCancel                    // a CancelRequest: act on it, answer nothing, close
+	StartupCancel                    // a CancelRequest: execute it, send nothing, close
 )
 
-// Startup is what a client said before authentication. A StartupCancel has
-// CancelPID, CancelSecret and TLS; a StartupNormal has the other fields.
+// Startup is what a client sends before authentication. A StartupCancel has CancelPID,
+// CancelSecret and TLS; a StartupNormal has the other fields.
 type Startup struct {
 	Kind StartupKind
-	// Version is the protocol version to speak: what the client asked for, or
-	// less if it asked for more than AcceptConfig.MaxVersion.
+	// Version is the protocol version to use: the requested one, or AcceptConfig.MaxVersion if
+	// that is lower.
 	Version uint32
-	// Params are the parameters in the order sent, "user" and "database"
-	// included, protocol options (_pq_.*) left out.
+	// Params are the parameters in the order sent, including "user" and "database", without
+	// protocol options (_pq_.*).
 	Params   []Param
 	User     string
-	Database string // the user's name when the client named none, as PostgreSQL has it
+	Database string // the user's name if the client sent none, as in PostgreSQL
 
 	CancelPID    uint32
 	CancelSecret []byte
@@ -34,7 +34,7 @@ type Startup struct {
 	TLS *tls.ConnectionState // nil on a plain connection
 }
 
-// Param returns the last value sent for the parameter of that name, else "".
+// Param returns the last value sent for the parameter of that name, or "".
 func (s *Startup) Param(name string) string {
 	for i := len(s.Params) - 1; i >= 0; i-- {
 		if s.Params[i].Name == name {
@@ -44,11 +44,10 @@ func (s *Startup) Param(name string) string {
 	return ""
 }
 
-// ParseStartup reads a startup packet or a CancelRequest from what follows the
-// length field. unknown lists the protocol options that the client asked for;
-// there are none that weir knows. Version is as the client sent it and is not
-// judged beyond the major number. Errors other than ErrMalformed are *Error and
-// fit to be sent to the client.
+// ParseStartup parses a startup packet or a CancelRequest without its length field. unknown
+// lists the requested protocol options; weir supports none. Of Version, which is as the client
+// sent it, only the major number is checked. Errors other than ErrMalformed are *Error, and can
+// be sent to the client.
 func ParseStartup(packet []byte) (s *Startup, unknown []string, err error) {
 	if len(packet) < 4 {
 		return nil, nil, ErrMalformed
@@ -96,12 +95,10 @@ func ParseStartup(packet []byte) (s *Startup, unknown []string, err error) {
 	return s, unknown, nil
 }
 
-// ParseOptions splits the "options" parameter of a startup packet into
-// settings. It understands what PostgreSQL does with "-c name=value",
-// "-cname=value" and "--name=value", with backslashes before spaces that belong
-// to a value and with dashes for underscores in names. The server's one-letter
-// switches (-d, -S...) are refused by name: they set what weir could not
-// follow.
+// ParseOptions splits the "options" parameter of a startup packet into settings. Like
+// PostgreSQL, it accepts "-c name=value", "-cname=value" and "--name=value", with backslashes
+// before spaces that belong to a value, and dashes in place of underscores in names. The
+// server's one-letter switches (-d, -S...) are rejected: weir could not track what they set.
 func ParseOptions(options string) ([]Param, error) {
 	var params []Param
 	args := splitOptions(options)
@@ -128,8 +125,7 @@ func ParseOptions(options string) ([]Param, error) {
 	return params, nil
 }
 
-// splitOptions splits at white space; a backslash takes the next byte
-// literally.
+// splitOptions splits at white space; a backslash escapes the next byte.
 func splitOptions(s string) []string {
 	var args []string
 	for {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// TLSMode is a libpq sslmode name. What it demands of clients is said at
-// AcceptConfig.TLSMode, what it demands of servers at ConnectConfig.TLSMode.
+// TLSMode is the name of a libpq sslmode. AcceptConfig.TLSMode says what it requires of
+// clients, ConnectConfig.TLSMode what it requires of servers.
 type TLSMode string
 
 // The TLS modes, weakest first.
@@ -25,7 +25,7 @@ const (
 	TLSVerifyFull TLSMode = "verify-full"
 )
 
-// ParseTLSMode checks the name of a TLS mode.
+// ParseTLSMode returns the TLS mode with the given name.
 func ParseTLSMode(s string) (TLSMode, error) {
 	switch m := TLSMode(s); m {
 	case TLSDisable, TLSAllow, TLSPrefer, TLSRequire, TLSVerifyCA, TLSVerifyFull:
@@ -40,16 +40,16 @@ func (m TLSMode) verifies() bool { return m == TLSVerifyCA || m == TLSVerifyFull
 // alpn is the protocol name registered for PostgreSQL over TLS.
 const alpn = "postgresql"
 
-// tlsTransport lies under the TLS connections of Accept. It gives back the byte
-// that was read to recognise TLS, and it remembers the certificate that the
-// server showed, which crypto/tls does not tell and channel binding needs.
+// tlsTransport is the connection under the TLS connections of Accept. It returns the byte that
+// was read to recognize TLS once more, and it remembers the certificate that the server
+// presented, which channel binding needs and crypto/tls does not report.
 type tlsTransport struct {
 	net.Conn
 	prefix []byte
 	leaf   []byte // DER of the server's certificate, set during the handshake
 }
 
-// NetConn returns the connection below, like tls.Conn.NetConn.
+// NetConn returns the underlying connection, like tls.Conn.NetConn.
 func (t *tlsTransport) NetConn() net.Conn { return t.Conn }
 
 func (t *tlsTransport) Read(p []byte) (int, error) {
@@ -61,11 +61,11 @@ func (t *tlsTransport) Read(p []byte) (int, error) {
 	return t.Conn.Read(p)
 }
 
-// serverConfig derives from base the config of one handshake.
+// serverConfig returns the config of one handshake, derived from base.
 func (t *tlsTransport) serverConfig(base *tls.Config, mode TLSMode) *tls.Config {
 	c := base.Clone()
 	c.NextProtos = []string{alpn}
-	c.SessionTicketsDisabled = true // as PostgreSQL: no client of it resumes
+	c.SessionTicketsDisabled = true // as PostgreSQL, whose clients do not resume sessions
 	if mode.verifies() {
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 	} else if c.ClientCAs != nil && c.ClientAuth == tls.NoClientCert {
@@ -80,7 +80,7 @@ func (t *tlsTransport) serverConfig(base *tls.Config, mode TLSMode) *tls.Config 
 			return t.serverConfig(other, mode), nil
 		}
 	}
-	c.Certificates = nil // so that crypto/tls always asks
+	c.Certificates = nil // so that crypto/tls always calls GetCertificate
 	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := chooseCertificate(base, hello)
 		if err == nil && len(cert.Certificate) > 0 {
@@ -91,8 +91,7 @@ func (t *tlsTransport) serverConfig(base *tls.Config, mode TLSMode) *tls.Config 
 	return c
 }
 
-// chooseCertificate does what crypto/tls does with Certificates and
-// GetCertificate.
+// chooseCertificate does what crypto/tls does with Certificates and GetCertificate.
 func chooseCertificate(c *tls.Config, hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.GetCertificate != nil && (len(c.Certificates) == 0 || hello.ServerName != "") {
 		if cert, err := c.GetCertificate(hello); cert != nil || err != nil {
@@ -110,8 +109,7 @@ func chooseCertificate(c *tls.Config, hello *tls.ClientHelloInfo) (*tls.Certific
 	return &c.Certificates[0], nil
 }
 
-// serverEndpoint returns the channel binding data of a connection that Accept
-// returned, nil if it has none.
+// serverEndpoint returns the channel binding data of a connection that Accept returned, or nil.
 func serverEndpoint(conn net.Conn) []byte {
 	c, ok := conn.(*tls.Conn)
 	if !ok {
@@ -128,8 +126,7 @@ func serverEndpoint(conn net.Conn) []byte {
 	return endpointHash(cert)
 }
 
-// clientEndpoint returns the channel binding data of a connection that Connect
-// made, nil if it has none.
+// clientEndpoint returns the channel binding data of a connection that Connect made, or nil.
 func clientEndpoint(conn net.Conn) []byte {
 	c, ok := conn.(*tls.Conn)
 	if !ok {
@@ -142,10 +139,9 @@ func clientEndpoint(conn net.Conn) []byte {
 	return endpointHash(certs[0])
 }
 
-// endpointHash is tls-server-end-point of RFC 5929 section 4.1: the hash of the
-// certificate by the hash function of its signature, SHA-256 in place of MD5
-// and SHA-1. Signatures without a hash function of their own (Ed25519) leave it
-// undefined: nil.
+// endpointHash is tls-server-end-point of RFC 5929 section 4.1: the hash of the certificate
+// with the hash function of its signature, but SHA-256 in place of MD5 and SHA-1. It is
+// undefined, and nil, for signatures without a hash function of their own (Ed25519).
 func endpointHash(cert *x509.Certificate) []byte {
 	var h crypto.Hash
 	switch cert.SignatureAlgorithm {
@@ -164,9 +160,8 @@ func endpointHash(cert *x509.Certificate) []byte {
 	return sum.Sum(nil)
 }
 
-// clientConfig derives the TLS config of one connection to host. Only verify-full
-// checks the name; verify-ca checks the chain alone; the other modes take any
-// certificate, as libpq does.
+// clientConfig returns the TLS config of one connection to host. Only verify-full checks the
+// name; verify-ca checks only the chain; the other modes accept any certificate, as libpq does.
 func clientConfig(base *tls.Config, mode TLSMode, host string) *tls.Config {
 	check := netwire.CheckNothing
 	switch mode {
