@@ -6,8 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// cursor reads a body from front to back. Reading past the end sets bad and
-// yields zeros, so that a caller checks once.
+// cursor reads a body from front to back. Reading past the end sets bad and yields zeros, so
+// that a caller checks once.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -76,9 +76,9 @@ func (c *cursor) lenenc() uint64 {
 	return n
 }
 
-// varlen reads an integer of MySQL's serialization library: as many bytes
-// follow the first one as that has ones at its low end, and the value stands
-// above the zero that ends them.
+// varlen reads an integer of MySQL's serialization library: the number of ones at the low end
+// of the first byte is the number of further bytes, and the value is above the zero that ends
+// them.
 func (c *cursor) varlen() uint64 {
 	first := c.u8()
 	extra := 0
@@ -90,14 +90,14 @@ func (c *cursor) varlen() uint64 {
 		v |= uint64(x) << (8 * i)
 	}
 	if extra >= 7 {
-		return v // nothing of the value is in the first byte
+		return v // the first byte has no bits of the value
 	}
 	return v<<(7-extra) | uint64(first)>>(extra+1)
 }
 
-// appendVarlen appends what varlen reads, for values below 128.
+// appendVarlen appends an integer that varlen reads, for values below 128.
 func appendVarlen(dst []byte, v uint64) []byte { return append(dst, byte(v<<1)) }
 
-// zigzag reads a signed integer of MySQL's serialization library: its lowest
-// bit is the sign. Numbers of transactions are never negative.
+// zigzag reads a signed integer of MySQL's serialization library, whose lowest bit is the sign.
+// Transaction numbers are never negative.
 func (c *cursor) zigzag() uint64 { return c.varlen() >> 1 }

@@ -2,19 +2,19 @@ package binlog
 
 import "strconv"
 
-// Decimals are stored in groups of nine digits, four bytes each, big-endian,
-// with shorter groups at both outer ends; the top bit of the first byte is
-// inverted, and all bits are if the number is negative.
+// Decimals are stored in groups of nine digits, four bytes each, big-endian, with shorter
+// groups at both outer ends. The top bit of the first byte is inverted, and all bits are if the
+// number is negative.
 const (
 	groupDigits = 9
 	groupBytes  = 4
 	maxDecimals = 65 + 30
 )
 
-// shortGroup is how many bytes a group of fewer digits takes.
+// shortGroup is the size in bytes of a group with fewer digits.
 var shortGroup = [groupDigits]int{0, 1, 1, 2, 2, 3, 3, 4, 4}
 
-// decimal reads a DECIMAL(precision, scale) as text, such as "-12.30".
+// decimal decodes a DECIMAL(precision, scale) to text, such as "-12.30".
 func (d *decoder) decimal(precision, scale int) Value {
 	whole := precision - scale
 	if whole < 0 || precision > maxDecimals {
@@ -79,8 +79,7 @@ func (d *decoder) group(b []byte, digits int) []byte {
 	return b[n:]
 }
 
-// trimZeros drops leading zeros from the digits that begin at first, and leaves
-// one digit at least.
+// trimZeros removes leading zeros from the digits at first, but keeps at least one digit.
 func trimZeros(b []byte, first int) []byte {
 	zeros := 0
 	for first+zeros < len(b) && b[first+zeros] == '0' {

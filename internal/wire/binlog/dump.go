@@ -11,11 +11,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// mariaCapability says that this replica knows MariaDB's GTID events, and all
-// that came before them.
+// mariaCapability says that this replica supports MariaDB's GTID events, and all that came
+// before them.
 const mariaCapability = 4
 
-// prepare tells the server what this replica can, and finds out where to begin.
+// prepare tells the server the replica's capabilities, and finds out where to begin.
 func (s *Stream) prepare(ctx context.Context) error {
 	vars, err := variables(ctx, s.server, "log_bin", "binlog_checksum", "gtid_mode")
 	if err != nil {
@@ -25,9 +25,9 @@ func (s *Stream) prepare(ctx context.Context) error {
 		return &UnavailableError{ErrLogOff, "log_bin is " + vars["log_bin"], hintLogOff}
 	}
 	if strings.EqualFold(vars["binlog_checksum"], "CRC32") {
-		s.framer.checksum = checksumCRC32 // of what comes before the first format description
+		s.framer.checksum = checksumCRC32 // of events before the first format description
 	}
-	// Both spellings: MySQL takes "source" since 8.0.26, MariaDB does not.
+	// Both names: MySQL accepts "source" since 8.0.26, MariaDB does not.
 	period := strconv.FormatInt(s.cfg.Heartbeat.Nanoseconds(), 10)
 	set := "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum" +
 		", @master_heartbeat_period = " + period + ", @source_heartbeat_period = " + period
@@ -43,11 +43,10 @@ func (s *Stream) prepare(ctx context.Context) error {
 	return s.locate(ctx, isOn(vars["gtid_mode"]))
 }
 
-// isOn reads a variable that is a switch.
+// isOn parses the value of a boolean variable.
 func isOn(value string) bool { return strings.EqualFold(value, "ON") || value == "1" }
 
-// variables returns global variables of the server; those that it does not have
-// are missing.
+// variables returns global variables of the server, without those that it does not have.
 func variables(ctx context.Context, server *mywire.Server, names ...string) (map[string]string, error) {
 	rows, err := server.Query(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "','")+"')")
 	if err != nil {
@@ -62,7 +61,7 @@ func variables(ctx context.Context, server *mywire.Server, names ...string) (map
 	return vars, nil
 }
 
-// locate finds out where the log is to begin, and which GTIDs lie before that.
+// locate finds out where the log is to begin, and which GTIDs precede that.
 func (s *Stream) locate(ctx context.Context, gtidMode bool) error {
 	s.start = s.cfg.Start.Position
 	switch {
@@ -93,7 +92,7 @@ func (s *Stream) locateGTIDs(gtidMode bool) error {
 		return &UnavailableError{ErrPosition, "the GTIDs " + set.String() + " are of the other family of servers", ""}
 	}
 	if !s.IsMariaDB() && !gtidMode {
-		return &UnavailableError{ErrNoGTIDs, "gtid_mode is not ON", "follow it by position"}
+		return &UnavailableError{ErrNoGTIDs, "gtid_mode is not ON", "start at a position instead"}
 	}
 	s.executed = set.Clone()
 	return nil
@@ -111,26 +110,26 @@ func (s *Stream) oldest(ctx context.Context) error {
 	return nil
 }
 
-// gtidsBefore asks a MariaDB for the GTIDs before the start.
+// gtidsBefore asks a MariaDB server for the GTIDs before the start position.
 func (s *Stream) gtidsBefore(ctx context.Context) error {
 	rows, err := s.server.Query(ctx, fmt.Sprintf("SELECT BINLOG_GTID_POS(%s, %d)", quote(s.start.File), s.start.Pos))
 	if err != nil {
 		return fmt.Errorf("find GTIDs of the position: %w", err)
 	}
 	if len(rows) != 1 || len(rows[0]) != 1 || !rows[0][0].Valid {
-		return nil // no such position: the server will say so itself
+		return nil // no such position: the server will report that
 	}
 	s.executed, err = ParseGTIDSet(rows[0][0].String)
 	return err
 }
 
-// quote makes a string literal, whatever sql_mode says of backslashes.
+// quote returns a string literal that is independent of sql_mode.
 func quote(s string) string { return fmt.Sprintf("x'%x'", s) }
 
-// logEnd is what a server says of the end of its log.
+// logEnd is a server's description of the end of its log.
 type logEnd struct {
 	pos          Position
-	only, except string   // databases that alone are logged, and that are not; by commas
+	only, except string   // comma-separated: the only databases that are logged, and those that are not
 	executed     *GTIDSet // of MySQL
 }
 
@@ -162,7 +161,7 @@ func currentEnd(ctx context.Context, server *mywire.Server) (logEnd, error) {
 	return end, err
 }
 
-// register makes a COM_REGISTER_SLAVE, by which SHOW REPLICAS lists this one.
+// register returns a COM_REGISTER_SLAVE, which makes SHOW REPLICAS list this replica.
 func (s *Stream) register() []byte {
 	arg := binary.LittleEndian.AppendUint32(nil, s.cfg.ServerID)
 	arg = append(arg, "\x04weir\x00\x00"...)        // host, no user, no password
@@ -177,7 +176,7 @@ const (
 	dumpThroughGTID = 1 << 2 // MySQL
 )
 
-// dump makes the command that asks for the log.
+// dump returns the command that requests the log.
 func (s *Stream) dump() ([]byte, error) {
 	var flags uint16
 	if s.cfg.NonBlocking {

@@ -7,9 +7,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Why a server's log cannot be followed. An UnavailableError wraps one of them.
+// Reasons why a server's log cannot be followed. An UnavailableError wraps one of them.
 var (
-	// ErrLogOff: the server keeps no binary log.
+	// ErrLogOff: the server has no binary log.
 	ErrLogOff = errors.New("the server keeps no binary log")
 	// ErrPrivilege: the account may not read it.
 	ErrPrivilege = errors.New("the account may not read the binary log")
@@ -17,27 +17,26 @@ var (
 	ErrFormat = errors.New("the binary log does not hold all changes as rows")
 	// ErrRowImage: rows are logged without some of their columns.
 	ErrRowImage = errors.New("the binary log does not hold whole rows")
-	// ErrPurged: what comes after the position, or the GTIDs, is not in the log,
-	// or not any more. Anyone who is at it has missed something and has to begin
-	// anew from a copy of the data.
+	// ErrPurged: what follows the position, or the GTIDs, is not in the log, or not any more. A
+	// replica there has missed changes and has to start over from a copy of the data.
 	ErrPurged = errors.New("the position is not in the server's binary log any more")
-	// ErrPosition: the log has no event there. It is another server's position,
-	// or the server has lost the end of its log.
+	// ErrPosition: the log has no event there. It is another server's position, or the server
+	// has lost the end of its log.
 	ErrPosition = errors.New("the server's binary log has no such position")
-	// ErrReplaced: somebody else follows the log with the same server id.
+	// ErrReplaced: another replica with the same server id follows the log.
 	ErrReplaced = errors.New("another replica has the same server id")
 	// ErrNoGTIDs: the server has GTIDs switched off.
 	ErrNoGTIDs = errors.New("the server has GTIDs switched off")
 )
 
-// UnavailableError says why a log cannot be followed, and what helps.
+// UnavailableError says why a log cannot be followed, and what to do.
 type UnavailableError struct {
 	Err    error  // one of the errors above
-	Detail string // what the server says, or how it is set
-	Hint   string // what the operator can do; empty if nothing
+	Detail string // the server's message or setting
+	Hint   string // what the operator can do; may be empty
 }
 
-// Error says all that is known.
+// Error returns the reason, the detail and the hint.
 func (e *UnavailableError) Error() string {
 	s := e.Err.Error()
 	if e.Detail != "" {
@@ -52,7 +51,7 @@ func (e *UnavailableError) Error() string {
 // Unwrap returns the reason.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Error numbers of servers about their logs.
+// Servers' error numbers for problems with their logs.
 const (
 	errNoBinaryLogging = 1381 // ER_NO_BINARY_LOGGING
 	errReadingLog      = 1236 // ER_MASTER_FATAL_ERROR_READING_BINLOG
@@ -63,11 +62,11 @@ const (
 const (
 	hintLogOff    = "start the server with --log-bin"
 	hintPrivilege = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the account; MariaDB calls the latter BINLOG MONITOR"
-	hintPurged    = "begin anew from a copy of the data, and keep logs longer: binlog_expire_logs_seconds"
+	hintPurged    = "start over from a copy of the data, and keep logs longer: binlog_expire_logs_seconds"
 )
 
-// unavailable names the reason where the server's error is one of those that
-// users act on; else it returns err as it is.
+// unavailable returns an UnavailableError if the server's error is one that users can act on;
+// otherwise err.
 func unavailable(err error) error {
 	var e *mywire.Error
 	if !errors.As(err, &e) {
@@ -86,7 +85,7 @@ func unavailable(err error) error {
 	return err
 }
 
-// fatal tells apart what servers have one number for.
+// fatal distinguishes the errors for which servers use one number.
 func fatal(e *mywire.Error) error {
 	says := func(parts ...string) bool {
 		for _, p := range parts {
@@ -100,7 +99,7 @@ func fatal(e *mywire.Error) error {
 	case says("binary log is not open"):
 		return &UnavailableError{ErrLogOff, e.Error(), hintLogOff}
 	case says("gtid_mode", "gtid mode"):
-		return &UnavailableError{ErrNoGTIDs, e.Error(), "follow it by position"}
+		return &UnavailableError{ErrNoGTIDs, e.Error(), "start at a position instead"}
 	case says("same server_uuid", "same server_id"):
 		return &UnavailableError{ErrReplaced, e.Error(), ""}
 	case says("> file size", "impossible position", "exceeds the"):

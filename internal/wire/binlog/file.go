@@ -11,26 +11,25 @@ import (
 // magicEncrypted begins files that MySQL has encrypted.
 const magicEncrypted = "\xfdbin"
 
-// TruncatedError reports a file that ends inside an event: its server crashed
-// or still writes, or a copy of it is not complete. What comes before Offset is
-// whole.
+// TruncatedError says that a file ends inside an event: its server crashed or is still writing,
+// or a copy is incomplete. The events before Offset are complete.
 type TruncatedError struct {
 	File   string
 	Offset int64 // of the event's first byte
-	Have   int   // bytes of it that are there
-	Want   int   // its length; HeaderLen if not even that is known
+	Have   int   // bytes of the event that are there
+	Want   int   // its length; HeaderLen if that is unknown
 }
 
-// Error names the place.
+// Error returns the position and the lengths.
 func (e *TruncatedError) Error() string {
 	return fmt.Sprintf("%s ends inside the event at offset %d: %d of %d bytes are there", e.File, e.Offset, e.Have, e.Want)
 }
 
-// Unwrap makes it an io.ErrUnexpectedEOF.
+// Unwrap returns io.ErrUnexpectedEOF.
 func (e *TruncatedError) Unwrap() error { return io.ErrUnexpectedEOF }
 
-// File reads a binary log file: a server's own, or a copy of one. It
-// is a Source. One goroutine may use it at a time.
+// File reads a binary log file: a server's own, or a copy. It is a Source. It is used by one
+// goroutine at a time.
 type File struct {
 	name   string
 	r      *bufio.Reader
@@ -40,7 +39,7 @@ type File struct {
 	err    error
 }
 
-// NewFile reads a file from r; name is what its server calls it. The caller
+// NewFile returns a File that reads from r; name is the file's name on the server. The caller
 // closes r.
 func NewFile(r io.Reader, name string) (*File, error) {
 	f := &File{
@@ -63,18 +62,16 @@ func NewFile(r io.Reader, name string) (*File, error) {
 	return nil, fmt.Errorf("open binary log %s: it begins with %x: %w", name, magic, ErrMalformed)
 }
 
-// Offset is where the next event begins, in bytes from the beginning of what is
-// read. That is its position on the server too, unless a copy begins inside
-// the server's file.
+// Offset returns where the next event begins, in bytes from the beginning of the input. That is
+// also its position on the server, unless a copy begins inside the server's file.
 func (f *File) Offset() int64 { return f.framer.offset }
 
-// Close closes what OpenFile opened.
+// Close closes the file that OpenFile opened.
 func (f *File) Close() error { return f.close() }
 
-// Next returns the next event, as Source says. A file that ends inside an event
-// gives a *TruncatedError, one with other bytes than were written a
-// *ChecksumError; both name the offset. After an error the file is of no further
-// use.
+// Next implements Source. If the file ends inside an event, the error is a *TruncatedError; if
+// the checksum of an event does not match, it is a *ChecksumError. Both have the offset. After
+// an error, the file cannot be read further.
 func (f *File) Next(ctx context.Context) (*Event, error) {
 	if f.err == nil {
 		f.err = context.Cause(ctx)

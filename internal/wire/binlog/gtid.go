@@ -12,27 +12,26 @@ import (
 	"strings"
 )
 
-// GTID names one transaction wherever it is replicated to. It is comparable.
-// The zero GTID names none: of a server that has them switched off.
+// GTID identifies one transaction on all servers. It is comparable. The zero GTID is that of
+// transactions on a server that has GTIDs switched off.
 type GTID struct {
-	// UUID is that of the MySQL server where the transaction was made; zero for
-	// MariaDB.
+	// UUID is that of the MySQL server where the transaction was made; zero for MariaDB.
 	UUID [16]byte
-	// Tag is what MySQL 8.4 and later may have between UUID and number.
+	// Tag is an optional part between UUID and number in MySQL 8.4 and later.
 	Tag string
-	// Domain and Server are MariaDB's.
+	// Domain and Server are parts of MariaDB's GTIDs.
 	Domain, Server uint32
-	// Seq is the number, from 1 on.
+	// Seq is the transaction number, from 1.
 	Seq uint64
 }
 
-// IsZero reports whether g names no transaction.
+// IsZero reports whether g is the zero GTID.
 func (g GTID) IsZero() bool { return g == GTID{} }
 
-// mysql reports whether g is of MySQL's form.
+// mysql reports whether g has MySQL's form.
 func (g GTID) mysql() bool { return g.UUID != [16]byte{} }
 
-// String returns the GTID as its server writes it, "" for the zero GTID.
+// String returns the GTID as its server writes it, or "" for the zero GTID.
 func (g GTID) String() string {
 	switch {
 	case g.IsZero():
@@ -43,7 +42,7 @@ func (g GTID) String() string {
 	return fmt.Sprintf("%d-%d-%d", g.Domain, g.Server, g.Seq)
 }
 
-// origin is what numbers of MySQL transactions are counted in.
+// origin identifies a sequence of MySQL transaction numbers.
 type origin struct {
 	uuid [16]byte
 	tag  string
@@ -63,20 +62,18 @@ func (o origin) String() string {
 	return string(b[:])
 }
 
-// span is a run of transaction numbers, both ends included.
+// span is a range of transaction numbers, both ends included.
 type span struct{ first, last uint64 }
 
-// GTIDSet says which transactions have been seen. Of MariaDB it is a position:
-// the last transaction of each domain. Of MySQL it is a true set. The zero
-// value is the empty set. One goroutine may use a set at a time.
+// GTIDSet is a set of transactions. For MariaDB it is a position: the last transaction of each
+// domain. The zero value is the empty set. It is used by one goroutine at a time.
 type GTIDSet struct {
 	domains map[uint32]GTID
 	origins map[origin][]span // sorted, apart, none adjacent
 }
 
-// ParseGTIDSet reads a set as either family prints it: "0-1-5,2-1-3", or
-// "uuid:1-5:7,uuid:tag:1-3". White space between parts is allowed; "" is the
-// empty set.
+// ParseGTIDSet parses a set as either server family prints it: "0-1-5,2-1-3", or
+// "uuid:1-5:7,uuid:tag:1-3". White space between parts is allowed; "" is the empty set.
 func ParseGTIDSet(s string) (*GTIDSet, error) {
 	set := &GTIDSet{}
 	for _, part := range strings.Split(s, ",") {
@@ -158,8 +155,7 @@ func parseSpan(f string) (span, error) {
 	return span{first, last}, nil
 }
 
-// Add puts a transaction into the set. In MariaDB's sense, it becomes the last
-// one of its domain.
+// Add adds a transaction to the set. A MariaDB transaction becomes the last one of its domain.
 func (s *GTIDSet) Add(g GTID) {
 	switch {
 	case g.IsZero():
@@ -178,7 +174,7 @@ func (s *GTIDSet) addSpan(o origin, add span) {
 		s.origins = map[origin][]span{}
 	}
 	spans := s.origins[o]
-	// The common case first: the number that follows the last one.
+	// The common case first: the number after the last one.
 	if n := len(spans); n > 0 && add.first == spans[n-1].last+1 {
 		spans[n-1].last = add.last
 		return
@@ -196,8 +192,8 @@ func (s *GTIDSet) addSpan(o origin, add span) {
 	s.origins[o] = joined
 }
 
-// Contains reports whether the transaction has been seen. In MariaDB's sense,
-// numbers rise within a domain, so that all up to the last one have been.
+// Contains reports whether the set contains the transaction. MariaDB's numbers rise within a
+// domain, so all up to the last one are in the set.
 func (s *GTIDSet) Contains(g GTID) bool {
 	switch {
 	case s == nil || g.IsZero():
@@ -209,10 +205,10 @@ func (s *GTIDSet) Contains(g GTID) bool {
 	return ok && g.Seq <= last.Seq
 }
 
-// IsEmpty reports whether no transaction has been seen.
+// IsEmpty reports whether the set is empty.
 func (s *GTIDSet) IsEmpty() bool { return s == nil || len(s.domains)+len(s.origins) == 0 }
 
-// Clone returns an independent copy; that of nil is nil.
+// Clone returns an independent copy; nil for nil.
 func (s *GTIDSet) Clone() *GTIDSet {
 	if s == nil {
 		return nil
@@ -253,15 +249,14 @@ func (s *GTIDSet) sorted() []origin {
 	})
 }
 
-// Encodings of MySQL's sets. The first 8 bytes hold the number of origins, of
-// the tagged form shifted left by a byte, with the form in the first and the
-// last byte.
+// Encodings of MySQL's sets. The first 8 bytes are the number of origins; in the tagged form it
+// is shifted left by a byte, and the first and the last byte identify the form.
 const (
 	encodingPlain  = 0
 	encodingTagged = 1
 )
 
-// appendMySQL appends MySQL's encoding, as COM_BINLOG_DUMP_GTID has it.
+// appendMySQL appends MySQL's encoding, as in COM_BINLOG_DUMP_GTID.
 func (s *GTIDSet) appendMySQL(dst []byte) []byte {
 	origins := s.sorted()
 	tagged := slices.ContainsFunc(origins, func(o origin) bool { return o.tag != "" })
@@ -285,7 +280,7 @@ func (s *GTIDSet) appendMySQL(dst []byte) []byte {
 	return dst
 }
 
-// parseMySQLSet reads MySQL's encoding: the body of a PREVIOUS_GTIDS event.
+// parseMySQLSet parses MySQL's encoding: the body of a PREVIOUS_GTIDS event.
 func parseMySQLSet(b []byte) (*GTIDSet, error) {
 	c := cursor{b: b}
 	count := c.u64()
@@ -315,12 +310,12 @@ func parseMySQLSet(b []byte) (*GTIDSet, error) {
 	return set, nil
 }
 
-// parseMariaList reads the body of a GTID_LIST event.
+// parseMariaList parses the body of a GTID_LIST event.
 func parseMariaList(b []byte) (*GTIDSet, error) {
 	c := cursor{b: b}
 	set := &GTIDSet{}
 	for n := c.u32() & (1<<28 - 1); n > 0 && !c.bad; n-- {
-		// The last of a domain in the list is its last in the log.
+		// The last one of a domain in the list is the domain's last one in the log.
 		g := GTID{Domain: c.u32(), Server: c.u32(), Seq: c.u64()}
 		if !c.bad {
 			set.Add(g)

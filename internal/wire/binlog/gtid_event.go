@@ -7,20 +7,20 @@ import (
 
 // Flags of MariaDB's GTID event.
 const (
-	mariaStandalone = 1 << 0 // one event follows, and nothing ends it
+	mariaStandalone = 1 << 0 // one event follows, without an end event
 	mariaPreparedXA = 1 << 6
 )
 
-// gtidInfo is what a GTID event says of the transaction that follows.
+// gtidInfo is what a GTID event says about the transaction that follows.
 type gtidInfo struct {
 	gtid       GTID
 	maria      bool
 	standalone bool      // MariaDB: one statement follows
 	committed  time.Time // MySQL 8: zero if the log does not say
-	announced  time.Time // by the event's header; zero without an event
+	announced  time.Time // by the event's header; zero without a GTID event
 }
 
-// begun is the best that is known of the transaction's time at its beginning.
+// begun returns the best known time of the transaction at its beginning.
 func (i gtidInfo) begun() time.Time {
 	if i.committed.IsZero() {
 		return i.announced
@@ -37,7 +37,7 @@ func isGTID(t EventType) bool {
 	return false
 }
 
-// parseGTID reads an event that announces a transaction.
+// parseGTID parses an event that announces a transaction.
 func parseGTID(e *Event) (info gtidInfo, err error) {
 	c := cursor{b: e.Body()}
 	switch e.Type {
@@ -60,11 +60,10 @@ func parseGTID(e *Event) (info gtidInfo, err error) {
 	return info, nil
 }
 
-// logicalTimestamps marks that a GTID event has the fields of MySQL 5.7.
+// logicalTimestamps says that a GTID event has the fields of MySQL 5.7.
 const logicalTimestamps = 2
 
-// plainGTID reads MySQL's GTID event. Its fields behind the number came one by
-// one with later versions.
+// plainGTID parses MySQL's GTID event. Later versions added fields after the number.
 func plainGTID(c *cursor) (info gtidInfo) {
 	c.u8() // flags
 	copy(info.gtid.UUID[:], c.bytes(16))
@@ -73,7 +72,7 @@ func plainGTID(c *cursor) (info gtidInfo) {
 		return info
 	}
 	c.bytes(16) // last_committed, sequence_number
-	// 56 bits: microseconds, and at the top whether the origin's time follows.
+	// 56 bits: microseconds. The top bit says that the origin's time follows.
 	micros := uint64(c.u32()) | uint64(c.u16())<<32 | uint64(c.u8())<<48
 	info.committed = time.UnixMicro(int64(micros &^ (1 << 55)))
 	return info
@@ -90,9 +89,9 @@ const (
 	taggedFirstOther = 4
 )
 
-// taggedGTID reads a GTID event with a tag, which has MySQL's serialization
-// format: a version, the size, the last field that may not be ignored, then
-// numbered fields. The order is fixed, and later fields may be left out.
+// taggedGTID parses a GTID event with a tag, which has MySQL's serialization format: a version,
+// the size, the last field that must not be ignored, then numbered fields. The order is fixed,
+// and later fields may be missing.
 func taggedGTID(c *cursor) (info gtidInfo) {
 	c.varlen() // version of the format
 	c.varlen() // size
@@ -109,7 +108,7 @@ func taggedGTID(c *cursor) (info gtidInfo) {
 			info.gtid.Tag = string(c.bytes64(c.varlen()))
 		case taggedCommitted:
 			info.committed = time.UnixMicro(int64(c.varlen()))
-			return info // what follows is of no interest
+			return info // the rest is not needed
 		case taggedFlags, taggedFirstOther, taggedFirstOther + 1:
 			c.varlen()
 		default:

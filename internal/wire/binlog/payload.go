@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Fields in front of the transaction in a TRANSACTION_PAYLOAD event.
+// Fields before the transaction in a TRANSACTION_PAYLOAD event.
 const (
 	payloadEnd         = 0
 	payloadSize        = 1
@@ -22,13 +22,12 @@ const (
 	payloadNone = 255
 )
 
-// maxInner is the longest event that a compressed transaction may hold, in
-// bytes: more than servers take in one row.
+// maxInner is the maximum length of an event in a compressed transaction, in bytes: more than
+// servers allow for one row.
 const maxInner = 1<<30 + 1<<20
 
-// payload yields the events inside a TRANSACTION_PAYLOAD event. They come out
-// of the decompressor one by one: however large the transaction is, only its
-// longest event is held.
+// payload yields the events inside a TRANSACTION_PAYLOAD event. It decompresses them one by
+// one: however large the transaction is, only one event is in memory.
 type payload struct {
 	zstd  *zstd.Decoder
 	r     io.Reader
@@ -68,7 +67,7 @@ func (p *payload) open(body []byte) error {
 
 func (p *payload) openZstd(packed []byte) (err error) {
 	if p.zstd == nil {
-		// Concurrency 1 starts no goroutines, so that there is nothing to stop.
+		// Concurrency 1 starts no goroutines, so nothing has to be stopped.
 		p.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
 	}
 	if err == nil {
@@ -81,8 +80,8 @@ func (p *payload) openZstd(packed []byte) (err error) {
 	return nil
 }
 
-// next returns the next event, which is valid until the next call, and io.EOF
-// behind the last one. Events in there have no checksums and no positions.
+// next returns the next event, which is valid until the next call, or io.EOF after the last
+// one. These events have no checksums and no positions.
 func (p *payload) next() (*Event, error) {
 	var head [HeaderLen]byte
 	if _, err := io.ReadFull(p.r, head[:]); err != nil {
@@ -106,11 +105,11 @@ func (p *payload) next() (*Event, error) {
 	return &p.event, nil
 }
 
-// readStep is how much is allocated, in bytes, on the word of a length alone.
+// readStep is how much is allocated, in bytes, before the bytes arrive.
 const readStep = 1 << 20
 
-// readMore appends n bytes of r to dst. It allocates as the bytes arrive: a
-// length that lies costs nothing.
+// readMore appends n bytes of r to dst. It allocates as the bytes arrive, so a wrong length
+// costs nothing.
 func readMore(dst []byte, r io.Reader, n int) ([]byte, error) {
 	for n > 0 {
 		at, step := len(dst), min(n, max(readStep, cap(dst)-len(dst)))
@@ -131,9 +130,8 @@ func readMore(dst []byte, r io.Reader, n int) ([]byte, error) {
 	return dst, nil
 }
 
-// inflateBlock decompresses the rows or the text of a compressed event of
-// MariaDB. A byte says how many bytes the original length takes, which follows
-// big-endian; zlib data are behind it.
+// inflateBlock decompresses the rows or the text of a compressed event of MariaDB: a byte with
+// the size of the length field, the original length (big-endian), zlib data.
 func inflateBlock(b []byte) ([]byte, error) {
 	c := cursor{b: b}
 	head := c.u8()
@@ -156,10 +154,10 @@ func inflateZlib(dst, packed []byte, n int) ([]byte, error) {
 	return dst, nil
 }
 
-// Bits of the first byte of a compressed column's value. Above them stands the
-// method; zero there means that the rest is not compressed.
+// Bits of the first byte of a compressed column's value. Above them is the method; zero means
+// that the rest is not compressed.
 const (
-	columnLengthMask = 0x07 // bytes of the original length, big-endian
+	columnLengthMask = 0x07 // size in bytes of the original length, big-endian
 	columnBare       = 0x08 // without zlib's header and checksum
 	columnZlib       = 8
 )
@@ -196,7 +194,7 @@ type Query struct {
 	SQL    string // in the character set of the client that sent it
 }
 
-// ParseQuery reads a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event.
+// ParseQuery parses a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event.
 func ParseQuery(e *Event) (Query, error) {
 	schema, sql, err := queryText(e)
 	if err != nil {
@@ -205,8 +203,8 @@ func ParseQuery(e *Event) (Query, error) {
 	return Query{string(schema), string(sql)}, nil
 }
 
-// loadQueryExtra is what EXECUTE_LOAD_QUERY has more than QUERY in front: a file
-// id, two offsets, and what to do with duplicates.
+// loadQueryExtra is the length of the fields that EXECUTE_LOAD_QUERY has before those of QUERY:
+// a file id, two offsets, and how to handle duplicates.
 const loadQueryExtra = 4 + 4 + 4 + 1
 
 // queryText returns the database and the text, which may alias the event.
@@ -234,7 +232,7 @@ func queryText(e *Event) (schema, sql []byte, err error) {
 	return schema, sql, nil
 }
 
-// parseRotate reads the body of a ROTATE event: the position to go on at.
+// parseRotate parses the body of a ROTATE event: the position to continue at.
 func parseRotate(body []byte) (Position, error) {
 	if len(body) <= 8 {
 		return Position{}, fmt.Errorf("ROTATE: %w", ErrMalformed)
@@ -242,8 +240,8 @@ func parseRotate(body []byte) (Position, error) {
 	return Position{File: string(body[8:]), Pos: binary.LittleEndian.Uint64(body)}, nil
 }
 
-// parseXID reads the XID of an XA_PREPARE event, and returns it as servers write
-// it: X'…',X'…',format.
+// parseXID parses the XID of an XA_PREPARE event, and returns it as servers write it:
+// X'…',X'…',format.
 func parseXID(body []byte) (string, error) {
 	c := cursor{b: body}
 	c.u8() // one phase

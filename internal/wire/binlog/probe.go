@@ -10,31 +10,30 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Report says how a server keeps its binary log.
+// Report describes a server's binary log.
 type Report struct {
 	MariaDB bool
 	Version string
-	// End is the current end of the log; zero if that could not be found out.
+	// End is the current end of the log; zero if unknown.
 	End Position
-	// GTIDs reports whether streams can begin after GTIDs: always of MariaDB.
+	// GTIDs reports whether streams can begin after GTIDs; always true for MariaDB.
 	GTIDs bool
-	// Format, RowImage, RowMetadata and RowValueOptions are binlog_format,
-	// binlog_row_image, binlog_row_metadata and binlog_row_value_options; empty
-	// where the server does not have them.
+	// Format, RowImage, RowMetadata and RowValueOptions are binlog_format, binlog_row_image,
+	// binlog_row_metadata and binlog_row_value_options; empty if the server does not have them.
 	Format, RowImage, RowMetadata, RowValueOptions string
-	// Problems make it impossible to follow all changes. Each is an
+	// Problems are the reasons why not all changes can be followed. Each is an
 	// *UnavailableError.
 	Problems []error
-	// Warnings say what a user may have to do without.
+	// Warnings say what may be missing.
 	Warnings []string
 }
 
 // Err joins the problems; nil if there are none.
 func (r *Report) Err() error { return errors.Join(r.Problems...) }
 
-// Probe finds out whether an account can follow a server's changes, by reading
-// the settings and by asking for the log. The error says that the server could
-// not be asked; what is wrong with it is in the report.
+// Probe finds out whether an account can follow a server's changes, by reading the settings and
+// by requesting the log. It returns an error only if the server could not be queried; problems
+// are in the report.
 func Probe(ctx context.Context, cfg mywire.ConnectConfig) (*Report, error) {
 	server, err := mywire.Connect(ctx, cfg)
 	if err != nil {
@@ -86,22 +85,22 @@ func (r *Report) settings(vars map[string]string) {
 	}
 }
 
-// databases finds out whether some are not logged. An account that may not ask
-// for the end of the log cannot know, and is refused by access.
+// databases finds out whether some databases are not logged. An account that may not query the
+// end of the log cannot know that, and access reports the missing privilege.
 func (r *Report) databases(ctx context.Context, server *mywire.Server) {
 	end, err := currentEnd(ctx, server)
 	if err != nil {
 		return
 	}
 	if end.only != "" {
-		r.Warnings = append(r.Warnings, "binlog_do_db is set: changes are logged of these databases alone: "+end.only)
+		r.Warnings = append(r.Warnings, "binlog_do_db is set: only changes of these databases are logged: "+end.only)
 	}
 	if end.except != "" {
-		r.Warnings = append(r.Warnings, "binlog_ignore_db is set: changes are not logged of these databases: "+end.except)
+		r.Warnings = append(r.Warnings, "binlog_ignore_db is set: changes of these databases are not logged: "+end.except)
 	}
 }
 
-// access asks for the log, from its end to its end.
+// access requests the log from its end.
 func (r *Report) access(ctx context.Context, cfg mywire.ConnectConfig) error {
 	s, err := Open(ctx, StreamConfig{Server: cfg, NonBlocking: true})
 	if err == nil {

@@ -423,7 +423,7 @@ func TestPrivilegesThatSuffice(t *testing.T) {
 func TestProbeNamesDatabasesThatAreNotLogged(t *testing.T) {
 	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"binlog-ignore-db": "quiet"}})}
 	r, err := Probe(t.Context(), s.config())
-	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "not logged of these databases: quiet") {
+	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "changes of these databases are not logged: quiet") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

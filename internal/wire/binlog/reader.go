@@ -8,63 +8,60 @@ import (
 	"time"
 )
 
-// RecordKind says what a Record is.
+// RecordKind is the kind of a Record.
 type RecordKind byte
 
-// The kinds of records. A transaction is Begin, then Changes and Statements in
-// the order in which they were made, then one of Commit, Rollback and Prepare.
-// Transactions never overlap. Those without anything that was asked for are
-// left out.
+// The kinds of records. A transaction is Begin, then Changes and Statements in their order,
+// then one of Commit, Rollback and Prepare. Transactions never overlap. Those without wanted
+// content are skipped.
 const (
 	Begin     RecordKind = iota + 1
-	Changes              // Rows holds what a statement did to rows of a table
-	Statement            // Query holds a statement: DDL, or one that was not logged by rows
-	Commit               // the transaction is committed
-	Rollback             // what came since Begin is void, but for non-transactional tables
-	Prepare              // an XA transaction: XA COMMIT or XA ROLLBACK follows some day as a Statement
+	Changes              // Rows holds the changes of a statement to rows of a table
+	Statement            // Query holds a statement: DDL, or one that was not logged as rows
+	Commit               // the transaction was committed
+	Rollback             // everything since Begin is void, except changes to non-transactional tables
+	Prepare              // an XA transaction: XA COMMIT or XA ROLLBACK follows later as a Statement
 	Heartbeat            // nothing has happened for a while
 )
 
-// Record is one step of a Reader.
+// Record is one result of a Reader.
 type Record struct {
 	Kind RecordKind
 	// GTID is the transaction's; zero if it has none.
 	GTID GTID
-	// Rows are the changes of Changes, to be read before the Reader's next
-	// Next; else nil.
+	// Rows are the changes of Changes, valid until the next call of the Reader's Next;
+	// otherwise nil.
 	Rows *Rows
 	// Query is the statement of Statement.
 	Query Query
-	// Position is where to go on after this transaction; of Commit, Rollback,
-	// Prepare and Heartbeat. See Reader.Position.
+	// Position is where to continue after this transaction; set in Commit, Rollback, Prepare
+	// and Heartbeat. See Reader.Position.
 	Position Position
-	// XID is that of Prepare, as the statements that decide on it have it:
-	// "XA COMMIT " and XID, or "XA ROLLBACK " and XID.
+	// XID is that of Prepare, in the form for the statements that end it: "XA COMMIT " and XID,
+	// or "XA ROLLBACK " and XID.
 	XID string
-	// Time is when the transaction was committed; of Commit, Rollback and
-	// Prepare. See Tracker.CommitTime.
+	// Time is when the transaction was committed; set in Commit, Rollback and Prepare. See
+	// Tracker.CommitTime.
 	Time time.Time
 }
 
 // ReaderConfig says what a Reader yields.
 type ReaderConfig struct {
-	// Want chooses tables. It is asked once for each definition of a table, and
-	// row events of other tables cost a look into a map. Default: all tables.
+	// Want selects tables. It is called once for each definition of a table; row events of
+	// other tables cost only a map lookup. Default: all tables.
 	Want func(schema, table string) bool
-	// Describe is called with each new table that is wanted, before its rows,
-	// and may fill in what the log does not hold of its columns, by asking the server.
-	// Its error ends Next. Default: none.
+	// Describe is called with each new wanted table, before its rows. It may fill in what the
+	// log does not have of its columns, by querying the server. Its error ends Next. Default:
+	// none.
 	Describe func(ctx context.Context, t *Table) error
-	// Executed is what the GTIDs of transactions are added to. Default: what
-	// the Source says of where it began, else what the beginning of the next
-	// file says.
+	// Executed is the set to which the GTIDs of transactions are added. Default: the set at the
+	// beginning of the Source, or else that at the beginning of the next file.
 	Executed *GTIDSet
-	// Heartbeats asks for Heartbeat records. Default: false.
+	// Heartbeats requests Heartbeat records. Default: false.
 	Heartbeats bool
 }
 
-// Reader yields the transactions of a Source. One goroutine may use it at a
-// time.
+// Reader yields the transactions of a Source. It is used by one goroutine at a time.
 type Reader struct {
 	source  Source
 	cfg     ReaderConfig
@@ -73,19 +70,18 @@ type Reader struct {
 	rows    Rows
 	payload payload
 
-	open     bool // Begin has been given out
+	open     bool // Begin was returned
 	inner    bool // payload has events left
 	innerEnd RecordKind
-	xid      string // of the last XA transaction that was prepared
+	xid      string // of the last prepared XA transaction
 	pos      Position
-	ahead    Position // pos once the queue has been given out
-	queue    []Record // what the last event holds
-	given    int      // how much of the queue has been given out
+	ahead    Position // pos after the whole queue was returned
+	queue    []Record // records of the last event
+	given    int      // number of records returned from the queue
 	err      error
 }
 
-// NewReader returns a reader of what source yields from now on. The caller
-// closes the source.
+// NewReader returns a reader of what source yields from now on. The caller closes the source.
 func NewReader(source Source, cfg ReaderConfig) *Reader {
 	r := &Reader{source: source, cfg: cfg, tables: tableCache{want: cfg.Want}}
 	if s, ok := source.(interface{ Executed() *GTIDSet }); ok && cfg.Executed == nil {
@@ -99,21 +95,20 @@ func NewReader(source Source, cfg ReaderConfig) *Reader {
 	return r
 }
 
-// Position is where to go on after what has been given out: behind the last
-// transaction whose end has been given out. A Source that begins there neither repeats nor
-// misses anything. Of a Stream that began after GTIDs, it is zero until a
-// transaction or a file has ended: go on after Executed then.
+// Position returns where to continue: after the last transaction whose end was returned. A
+// Source that begins there neither repeats nor misses anything. After a Stream that began after
+// GTIDs, it is zero until a transaction or a file has ended: until then, continue after
+// Executed.
 func (r *Reader) Position() Position { return r.pos }
 
-// Executed returns the GTIDs of all transactions that have ended, skipped ones
-// too, to go on after; nil if that is unknown. Call it after the record that ends
-// a transaction, not inside one. The caller owns the set.
+// Executed returns the GTIDs of all transactions that have ended, including skipped ones, or
+// nil if that is unknown. Call it after a record that ends a transaction, not inside one. The
+// caller owns the set.
 func (r *Reader) Executed() *GTIDSet { return r.tracker.Executed.Clone() }
 
-// Next returns the next record, which is valid until Next is called again. The
-// error is io.EOF at the end of the source. Where the source can go on after an
-// error, as a Stream can after the end of a ctx, the reader can; after any other
-// error it is of no further use.
+// Next returns the next record, which is valid until Next is called again. The error is io.EOF
+// at the end of the source. If the source can continue after an error, as a Stream can after
+// the end of a ctx, so can the reader; after any other error it cannot be used any more.
 func (r *Reader) Next(ctx context.Context) (*Record, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -125,7 +120,7 @@ func (r *Reader) Next(ctx context.Context) (*Record, error) {
 		} else {
 			e, err := r.source.Next(ctx)
 			if err != nil {
-				return nil, err // the source knows whether it can go on
+				return nil, err // the source knows whether it can continue
 			}
 			if err := r.take(ctx, e); err != nil {
 				r.err = fmt.Errorf("event at %s:%d: %w", e.File, e.Start(), err)
@@ -139,7 +134,7 @@ func (r *Reader) Next(ctx context.Context) (*Record, error) {
 		}
 	}
 	if r.given++; r.given == len(r.queue) {
-		r.pos = r.ahead // the end of a transaction is the last of its event
+		r.pos = r.ahead // a transaction ends with the last record of its event
 	}
 	return &r.queue[r.given-1], nil
 }
@@ -184,7 +179,7 @@ func (r *Reader) take(ctx context.Context, e *Event) error {
 	return nil
 }
 
-// unpack takes the next event of a compressed transaction.
+// unpack processes the next event of a compressed transaction.
 func (r *Reader) unpack(ctx context.Context) error {
 	e, err := r.payload.next()
 	if errors.Is(err, io.EOF) {
@@ -211,7 +206,7 @@ func (r *Reader) unpack(ctx context.Context) error {
 	return nil
 }
 
-// content gives out what an event holds for the user.
+// content queues the records of an event.
 func (r *Reader) content(ctx context.Context, e *Event) error {
 	switch e.Type {
 	case XAPrepareEvent:
@@ -248,7 +243,7 @@ func (r *Reader) changes(e *Event, shape rowsShape) error {
 	case !ok:
 		return fmt.Errorf("%s of table %d, which no TABLE_MAP has named: %w", e.Type, id, ErrMalformed)
 	case known.table == nil:
-		return nil // nobody wants it
+		return nil // not wanted
 	}
 	if err := r.rows.open(known.table, shape, c); err != nil {
 		return err
@@ -271,8 +266,8 @@ func (r *Reader) statement(e *Event) error {
 	return nil
 }
 
-// gtid returns that of the transaction that an event belongs to, which the
-// tracker may have seen end already.
+// gtid returns the GTID of the transaction that an event belongs to, which may have ended
+// already for the tracker.
 func (r *Reader) gtid() GTID {
 	if r.tracker.InTransaction() {
 		return r.tracker.Current()

@@ -8,33 +8,33 @@ import (
 // Row holds the values of a row, one for each column of its table.
 type Row []Value
 
-// Rows is one row event: what a statement did to some rows of one table. Use it
-// like this, before the Reader's next Next:
+// Rows is one row event: the changes of a statement to some rows of one table. Use it like
+// this, before the next call of the Reader's Next:
 //
 //	for rows.Next() {
 //		… rows.Before, rows.After …
 //	}
 //	if err := rows.Err(); err != nil { … }
 //
-// Rows that are not asked for cost nothing.
+// Rows that are not read cost nothing.
 type Rows struct {
 	Table  *Table
 	Action Action
-	// Before is the row that an update or delete found, After what an insert or
-	// update made of it; the other is empty. Both are valid until Next.
+	// Before is the row that an update or delete found, After the row that an insert or update
+	// wrote; the other is empty. Both are valid until Next.
 	Before, After Row
 
 	d       decoder
 	shape   rowsShape
-	found   []byte // columns in the image before; of an insert, after
+	found   []byte // columns in the image before; for an insert, after
 	made    []byte // columns in the image after an update
-	foundN  int    // bits that are set
+	foundN  int    // number of set bits
 	madeN   int
 	storage [2]Row
 	err     error
 }
 
-// Next decodes the next row, and returns false when there is none.
+// Next decodes the next row. It returns false if there is none.
 func (r *Rows) Next() bool {
 	if r.err != nil || len(r.d.b) == 0 {
 		return false
@@ -58,17 +58,16 @@ func (r *Rows) Next() bool {
 	return r.err == nil
 }
 
-// Err returns why Next returned false, nil at the end of the event.
+// Err returns why Next returned false, or nil at the end of the event.
 func (r *Rows) Err() error { return r.err }
 
-// dummyTable is the table of an event that only ends a statement.
+// dummyTable is the table id of an event that only ends a statement.
 const dummyTable = 0xffffff
 
-// rowsTable reads the table of a row event, and leaves the cursor at what
-// follows.
+// rowsTable reads the table id and the flags of a row event.
 func rowsTable(c *cursor) (id uint64, flags uint16) { return c.u48(), c.u16() }
 
-// open begins a row event of the table. c stands behind the event's flags.
+// open begins a row event of the table. c is after the event's flags.
 func (r *Rows) open(t *Table, shape rowsShape, c cursor) error {
 	r.Table, r.Action, r.shape, r.err = t, shape.action, shape, nil
 	r.Before, r.After = nil, nil
@@ -99,7 +98,7 @@ func (r *Rows) open(t *Table, shape rowsShape, c cursor) error {
 	return nil
 }
 
-// countBits counts those of the first n bits that are set.
+// countBits returns how many of the first n bits are set.
 func countBits(bits []byte, n int) int {
 	count := 0
 	for i := range n {
@@ -110,8 +109,8 @@ func countBits(bits []byte, n int) int {
 	return count
 }
 
-// image decodes one image of a row, of which the columns in present are there.
-// diffs tells that JSON columns may hold differences.
+// image decodes one image of a row, which has the columns in present. diffs says that JSON
+// columns may hold differences.
 func (r *Rows) image(storage *Row, present []byte, presentN int, diffs bool) Row {
 	if cap(*storage) < len(r.Table.Columns) {
 		*storage = make(Row, len(r.Table.Columns))
@@ -169,25 +168,24 @@ func (r *Rows) diffBits() []byte {
 	return r.d.bytes((jsons + 7) / 8)
 }
 
-// tableCache holds the tables that the log has mapped, by their numbers.
+// tableCache holds the tables that the log has mapped, by their ids.
 type tableCache struct {
 	want   func(schema, table string) bool
 	tables map[uint64]cachedTable
 }
 
-// cachedTable remembers of a table that nobody wants its definition alone.
+// cachedTable keeps only the definition of a table that is not wanted.
 type cachedTable struct {
 	table *Table // nil: not wanted
 	raw   []byte
 }
 
-// maxTables bounds the cache. Each statement maps its tables anew, so that
-// forgetting them between transactions costs time alone.
+// maxTables limits the cache. Each statement maps its tables again, so that forgetting them
+// between transactions costs only time.
 const maxTables = 8192
 
-// put takes in the body of a TABLE_MAP event. The table is new when its
-// definition differs from what was known under its number; it is nil when
-// nobody wants it.
+// put processes the body of a TABLE_MAP event. The table is new if its definition differs from
+// the known one with its id; it is nil if it is not wanted.
 func (tc *tableCache) put(body []byte) (t *Table, isNew bool, err error) {
 	c := cursor{b: body}
 	id, schema, name := tableName(&c)
@@ -213,7 +211,7 @@ func (tc *tableCache) put(body []byte) (t *Table, isNew bool, err error) {
 	return entry.table, entry.table != nil, nil
 }
 
-// trim forgets the tables if there are too many. Call it between transactions.
+// trim empties the cache if it is too large. It is called between transactions.
 func (tc *tableCache) trim() {
 	if len(tc.tables) > maxTables {
 		clear(tc.tables)

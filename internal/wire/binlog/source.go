@@ -14,18 +14,18 @@ const (
 
 const checksumLen = 4
 
-// framer makes events of their bytes: it checks them, and knows where in the
-// log they are. Stream and File share it.
+// framer converts bytes to events: it verifies them and tracks their position in the log.
+// Stream and File share it.
 type framer struct {
 	file     string
-	pos      uint64 // behind the last event that is in the file
-	checksum byte   // of the events to come
-	offset   int64  // of the next event in what is read, for errors; -1: by the event's own position
+	pos      uint64 // after the last event that is in the file
+	checksum byte   // of the following events
+	offset   int64  // of the next event in the input, for errors; -1: use the event's own position
 	event    Event
 }
 
-// frame takes the bytes of a whole event. The event is valid until the next
-// call, and aliases raw.
+// frame processes the bytes of a whole event. The event is valid until the next call, and
+// aliases raw.
 func (f *framer) frame(raw []byte) (*Event, error) {
 	h, err := ParseHeader(raw)
 	if err != nil {
@@ -56,10 +56,10 @@ func (f *framer) frame(raw []byte) (*Event, error) {
 	return e, nil
 }
 
-// at says where an event is that has something wrong.
+// at adds the position of the current event to an error.
 func (f *framer) at(err error) error {
 	if _, ok := err.(*ChecksumError); ok {
-		return err // says so itself
+		return err // has the position already
 	}
 	return fmt.Errorf("event at %s:%d: %w", f.file, f.here(), err)
 }
@@ -71,15 +71,14 @@ func (f *framer) here() int64 {
 	return int64(f.pos)
 }
 
-// Layout of FORMAT_DESCRIPTION's body: version 2, server 50, created 4, header
-// length 1, then a byte for each type of event, the checksum algorithm, and
-// always a checksum.
+// Layout of FORMAT_DESCRIPTION's body: version 2 bytes, server 50, created 4, header length 1,
+// then a byte for each type of event, the checksum algorithm, and always a checksum.
 const (
 	formatFixed   = 2 + 50 + 4 + 1
 	formatVersion = 4
 )
 
-// format reads a FORMAT_DESCRIPTION event.
+// format processes a FORMAT_DESCRIPTION event.
 func (f *framer) format(e *Event) error {
 	body := e.Raw[HeaderLen:]
 	if len(body) < formatFixed+1+checksumLen {
@@ -111,7 +110,7 @@ func (f *framer) verify(e *Event) error {
 	want := binary.LittleEndian.Uint32(e.Raw[n:])
 	got := crc32.ChecksumIEEE(e.Raw[:n])
 	if got != want && e.Type == FormatDescriptionEvent && e.Flags&FlagInUse != 0 {
-		// The flag is set and cleared in the file without a new checksum.
+		// Servers set and clear the flag in the file without updating the checksum.
 		head := [HeaderLen]byte(e.Raw)
 		binary.LittleEndian.PutUint16(head[17:], e.Flags&^FlagInUse)
 		got = crc32.Update(crc32.ChecksumIEEE(head[:]), crc32.IEEETable, e.Raw[HeaderLen:n])
@@ -130,8 +129,8 @@ func (f *framer) place(e *Event) error {
 		f.pos += uint64(e.Size)
 		e.End = f.pos
 	case stored:
-		// Positions have 32 bits in the header. A file grows past 4 GiB when
-		// its last transaction does.
+		// Positions in headers have 32 bits. A file grows beyond 4 GiB if its last transaction
+		// does.
 		e.End = f.pos&^(1<<32-1) | uint64(e.LogPos)
 		if e.End < f.pos {
 			e.End += 1 << 32

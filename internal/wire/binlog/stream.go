@@ -14,46 +14,44 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Start says where a Stream begins. The zero value is the current end of the
-// log.
+// Start says where a Stream begins. The zero value is the current end of the log.
 type Start struct {
 	// Position begins at an event's offset in a file.
 	Position Position
-	// GTIDs begins after these transactions; the empty set is before the first.
+	// GTIDs begins after these transactions; with the empty set, before the first one.
 	GTIDs *GTIDSet
 	// Oldest begins with the first event that the server still has.
 	Oldest bool
 }
 
-// StreamConfig says whose log to follow, and how.
+// StreamConfig says which log to follow, and how.
 type StreamConfig struct {
-	// Server is the server to connect to. The account needs REPLICATION SLAVE,
-	// and REPLICATION CLIENT (of MariaDB BINLOG MONITOR) unless Start has GTIDs.
+	// Server is the server to connect to. The account needs REPLICATION SLAVE, and REPLICATION
+	// CLIENT (with MariaDB BINLOG MONITOR) unless Start has GTIDs.
 	Server mywire.ConnectConfig
 	// Start is where to begin. Default: the current end.
 	Start Start
-	// ServerID is this replica's number, which no other replica and no server
-	// in the topology may have. Default: a random one of two thousand million.
+	// ServerID is this replica's server id, which must be unique among all replicas and servers
+	// of the topology. Default: a random one of two billion.
 	ServerID uint32
-	// NonBlocking ends the stream at the end of the log with io.EOF. Default:
-	// false, it waits for more.
+	// NonBlocking ends the stream at the end of the log with io.EOF. Default: false, it waits
+	// for more.
 	NonBlocking bool
-	// Heartbeat is how long the server is silent before it says that it is
-	// there. Default: 10 seconds.
+	// Heartbeat is the interval of the server's heartbeats while it sends nothing else.
+	// Default: 10 seconds.
 	Heartbeat time.Duration
-	// Silence is how long nothing may come before the connection counts as
-	// lost. Default: three times Heartbeat, at least a minute.
+	// Silence is how long nothing may arrive before the connection counts as lost. Default:
+	// three times Heartbeat, at least a minute.
 	Silence time.Duration
-	// Exact asks MariaDB for what it spares replicas: the text of statements
-	// beside their rows. An archive is not the server's log without. Default:
-	// false.
+	// Exact requests what MariaDB omits for replicas by default: the text of statements beside
+	// their rows. Without it, an archive is not identical to the server's log. Default: false.
 	Exact bool
-	// MaxEvent is the longest event that is taken, in bytes. Default: 1 GiB
-	// and 1 MiB, more than servers write.
+	// MaxEvent is the maximum length of an event, in bytes. Default: 1 GiB and 1 MiB, more than
+	// servers write.
 	MaxEvent int
 }
 
-// Limits of server ids that are chosen at random: above what people choose.
+// Limits of random server ids: above those that people choose.
 const (
 	firstRandomID = 1 << 31
 	randomIDs     = 1<<31 - 1
@@ -89,8 +87,8 @@ func (c StreamConfig) validate() error {
 	return nil
 }
 
-// Stream follows the log of a server. One goroutine may use it at a time, but
-// for Close, which anybody may call once.
+// Stream follows the log of a server. It is used by one goroutine at a time, except for Close,
+// which any goroutine may call once.
 type Stream struct {
 	cfg      StreamConfig
 	server   *mywire.Server
@@ -98,14 +96,14 @@ type Stream struct {
 	start    Position
 	executed *GTIDSet
 
-	buf  []byte // what has been received, from r to w
+	buf  []byte // what was received, from r to w
 	r, w int
 	seq  byte
 	err  error
 }
 
-// Open connects to a server and asks for its log. What stands in the way is an
-// *UnavailableError if users can act on it.
+// Open connects to a server and requests its log. If users can act on a problem, the error is
+// an *UnavailableError.
 func Open(ctx context.Context, cfg StreamConfig) (*Stream, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -123,7 +121,7 @@ func Open(ctx context.Context, cfg StreamConfig) (*Stream, error) {
 	return s, nil
 }
 
-// begin asks for the log, and waits until the server says where it begins.
+// begin requests the log, and waits until the server says where it begins.
 func (s *Stream) begin(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
@@ -151,7 +149,7 @@ func (s *Stream) begin(ctx context.Context) error {
 	return nil
 }
 
-// command sends a command whose answer is an OK, and waits for that.
+// command sends a command and waits for its OK.
 func (s *Stream) command(ctx context.Context, packet []byte) error {
 	if _, err := s.server.Conn.Write(packet); err != nil {
 		return err
@@ -175,29 +173,28 @@ func serverError(payload []byte) error {
 	return e
 }
 
-// Start is where the stream began, as far as it is known: not if that was asked
-// for by GTIDs.
+// Start returns where the stream began, or zero if it was requested by GTIDs.
 func (s *Stream) Start() Position { return s.start }
 
-// Executed returns the GTIDs of the transactions before the stream's beginning;
-// nil if they are unknown: of MySQL, where a position was asked for.
+// Executed returns the GTIDs of the transactions before the stream's beginning, or nil if they
+// are unknown: with MySQL, if a position was requested.
 func (s *Stream) Executed() *GTIDSet { return s.executed.Clone() }
 
 // IsMariaDB reports whether the server is a MariaDB.
 func (s *Stream) IsMariaDB() bool { return s.server.IsMariaDB() }
 
-// Close ends the connection. A Next that waits returns.
+// Close closes the connection. A waiting Next returns.
 func (s *Stream) Close() error { return s.server.Conn.Close() }
 
-// First bytes of what a server sends of its log.
+// First bytes of the packets of a log.
 const (
 	packetEvent = 0x00
 	packetEnd   = 0xfe
 )
 
-// Next returns the next event, as Source says. If ctx ends first, its error is
-// returned and Next may be called again; after any other error the stream is of
-// no further use. The error of a connection that was lost is not io.EOF.
+// Next implements Source. If ctx ends, its error is returned and Next may be called again;
+// after any other error the stream cannot be used any more. If the connection is lost, the
+// error is not io.EOF.
 func (s *Stream) Next(ctx context.Context) (*Event, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -232,8 +229,8 @@ func (s *Stream) next(ctx context.Context) (*Event, error) {
 	return nil, fmt.Errorf("packet that is no event: %w", mywire.ErrMalformed)
 }
 
-// Sizes of the buffer in bytes: how large it is, and from when on it is not kept
-// for the next event.
+// Sizes of the buffer in bytes: its normal size, and the size above which it is not kept for
+// the next event.
 const (
 	bufferSize = 256 << 10
 	bufferKeep = 8 << 20
@@ -262,7 +259,7 @@ func (s *Stream) whole() bool {
 	return ok && n <= s.w-s.r
 }
 
-// fill receives more of what does not make a message yet.
+// fill receives more bytes of an incomplete message.
 func (s *Stream) fill(ctx context.Context) error {
 	if err := s.makeRoom(); err != nil {
 		return err
@@ -282,7 +279,7 @@ func (s *Stream) fill(ctx context.Context) error {
 	n, err := conn.Read(s.buf[s.w:])
 	s.w += n
 	if !stop() {
-		<-interrupted // so that it does not hit the next read
+		<-interrupted // so that it does not affect the next read
 	}
 	switch {
 	case n > 0 || err == nil:
@@ -301,7 +298,7 @@ func (s *Stream) fill(ctx context.Context) error {
 
 var errTooLong = errors.New("event is too long")
 
-// makeRoom sees to it that the buffer can take more of the next message.
+// makeRoom makes room in the buffer for more of the next message.
 func (s *Stream) makeRoom() error {
 	pending := s.w - s.r
 	need, _ := mywire.Message(s.buf[s.r:s.w])
@@ -315,7 +312,7 @@ func (s *Stream) makeRoom() error {
 	case size > bufferKeep && need <= bufferSize && pending <= bufferSize:
 		size = bufferSize
 	case s.r+need <= size && (s.r == 0 || size-s.w >= bufferSize/4):
-		return nil // moving what is there would gain little
+		return nil // moving the data would gain little
 	}
 	to := s.buf
 	if size != len(s.buf) {

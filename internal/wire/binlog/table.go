@@ -6,8 +6,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Column types as TABLE_MAP has them: those of the protocol, and two that are in
-// logs only.
+// Column types in TABLE_MAP: those of the protocol, and two that occur only in logs.
 const (
 	typeTiny       = mywire.TypeTiny
 	typeShort      = mywire.TypeShort
@@ -51,22 +50,21 @@ const maxColumns = 4096
 
 // Table is a table as it was when the log was written.
 type Table struct {
-	// ID is the server's number for this definition of the table, until the
-	// server restarts.
+	// ID is the server's number for this definition of the table, until the server restarts.
 	ID           uint64
 	Schema, Name string
 	Columns      []Column
-	// PrimaryKey holds the indexes in Columns of the primary key's columns; nil
-	// unless binlog_row_metadata is FULL.
+	// PrimaryKey holds the indexes in Columns of the primary key's columns; nil unless
+	// binlog_row_metadata is FULL.
 	PrimaryKey []int
 
-	raw []byte // the body it was parsed from
+	raw []byte // the body that it was parsed from
 }
 
 // String returns schema.name.
 func (t *Table) String() string { return t.Schema + "." + t.Name }
 
-// Sign says whether a column of numbers is unsigned.
+// Sign says whether a numeric column is unsigned.
 type Sign byte
 
 // The values of Sign.
@@ -76,28 +74,25 @@ const (
 	Unsigned
 )
 
-// Column is a column of a Table. What the log does not hold, Describe of
-// ReaderConfig may fill in.
+// Column is a column of a Table. ReaderConfig.Describe may fill in what the log does not have.
 type Column struct {
 	// Name is empty unless binlog_row_metadata is FULL.
 	Name string
-	// Type is one of mywire's types; ENUM, SET and what is stored as another
-	// type are told apart. TEXT and BLOB differ in Charset alone.
+	// Type is one of mywire's types; for ENUM, SET and types that are stored as another type,
+	// it is the real type. TEXT and BLOB differ only in Charset.
 	Type byte
-	// Meta is the type's metadata, as the log has it.
+	// Meta is the type's metadata, as in the log.
 	Meta     uint16
 	Nullable bool
-	// Sign is known of MySQL, and of MariaDB unless binlog_row_metadata is
-	// NO_LOG.
+	// Sign is known with MySQL, and with MariaDB unless binlog_row_metadata is NO_LOG.
 	Sign Sign
-	// Charset is the number of the collation of text, mywire.CharsetBinary for
-	// bytes; 0 if unknown. It is known where Sign is.
+	// Charset is the number of the collation of text, mywire.CharsetBinary for bytes; 0 if
+	// unknown. It is known if Sign is.
 	Charset uint32
-	// Length is the longest value of CHAR, BINARY, VARCHAR and VARBINARY in
-	// bytes; 0 for other types.
+	// Length is the maximum length of CHAR, BINARY, VARCHAR and VARBINARY in bytes; 0 for other
+	// types.
 	Length int
-	// Members are those of an ENUM or SET; nil unless binlog_row_metadata is
-	// FULL.
+	// Members are those of an ENUM or SET; nil unless binlog_row_metadata is FULL.
 	Members []string
 }
 
@@ -115,8 +110,7 @@ func integerWidth(typ byte) byte {
 	return 8
 }
 
-// numeric reports whether the log says of columns of this type if they are
-// unsigned.
+// numeric reports whether the log has the signedness of columns of this type.
 func (c *Column) numeric() bool {
 	switch c.Type {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeNewDecimal, typeFloat, typeDouble, typeYear:
@@ -125,8 +119,7 @@ func (c *Column) numeric() bool {
 	return false
 }
 
-// textual reports whether the log says of columns of this type which character
-// set they have.
+// textual reports whether the log has the character set of columns of this type.
 func (c *Column) textual() bool {
 	switch c.Type {
 	case typeString, typeVarString, typeVarchar, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob,
@@ -136,8 +129,8 @@ func (c *Column) textual() bool {
 	return false
 }
 
-// tableName reads the identity of a TABLE_MAP event and leaves the cursor at
-// its columns. The names alias the body.
+// tableName reads the identity of a TABLE_MAP event, up to its columns. The names alias the
+// body.
 func tableName(c *cursor) (id uint64, schema, name []byte) {
 	id = c.u48()
 	c.u16() // flags
@@ -148,7 +141,7 @@ func tableName(c *cursor) (id uint64, schema, name []byte) {
 	return id, schema, name
 }
 
-// parseTable reads the body of a TABLE_MAP event.
+// parseTable parses the body of a TABLE_MAP event.
 func parseTable(body []byte) (*Table, error) {
 	c := cursor{b: body}
 	id, schema, name := tableName(&c)
@@ -178,8 +171,8 @@ func parseTable(body []byte) (*Table, error) {
 	return t, nil
 }
 
-// metadata reads what the log has of the column's type. Of an unknown type, not
-// even the length of that is known.
+// metadata reads the metadata of the column's type. For an unknown type, even its length is
+// unknown.
 func (c *Column) metadata(meta *cursor) error {
 	switch c.Type {
 	case typeFloat, typeDouble, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeGeometry, typeJSON,
@@ -204,8 +197,8 @@ func (c *Column) metadata(meta *cursor) error {
 	return nil
 }
 
-// char tells apart what is logged as a string: the first byte of the metadata
-// is the real type, and two of its bits hold the length's highest, inverted.
+// char finds the real type of a column that is logged as a string: it is the first byte of the
+// metadata, in which two inverted bits are the highest bits of the length.
 func (c *Column) char() {
 	real := byte(c.Meta)
 	if real == typeEnum || real == typeSet {
@@ -262,7 +255,7 @@ func (t *Table) optional(c *cursor) error {
 	return nil
 }
 
-// signs reads one bit for each column of numbers, from the top of each byte.
+// signs reads one bit for each numeric column, from the top of each byte.
 func (t *Table) signs(c *cursor) {
 	n := 0
 	for i := range t.Columns {
@@ -281,8 +274,8 @@ func (t *Table) signs(c *cursor) {
 	}
 }
 
-// defaultCharset reads the character set of most columns of text, and pairs of
-// number among them and character set of the others.
+// defaultCharset reads the character set of most text columns, and pairs of index and character
+// set for the others.
 func (t *Table) defaultCharset(c *cursor) {
 	most := uint32(c.lenenc())
 	var text []*Column
@@ -317,7 +310,7 @@ func (t *Table) primaryKey(c *cursor, prefixes bool) {
 	for len(c.b) > 0 && !c.bad {
 		i := c.lenenc()
 		if prefixes {
-			c.lenenc() // how much of the column is in the key
+			c.lenenc() // length of the column's prefix in the key
 		}
 		if i >= uint64(len(t.Columns)) {
 			c.bad = true

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Dates and times are kept in Value.n as follows: DATE and DATETIME packed as
-// MySQL does (see packed), TIME as microseconds, signed, TIMESTAMP as
-// microseconds since 1970.
+// Dates and times are stored in Value.n as follows: DATE and DATETIME packed as in MySQL (see
+// packed), TIME as signed microseconds, TIMESTAMP as microseconds since 1970.
 
-// civil is a DATE or DATETIME taken apart.
+// civil is a DATE or DATETIME with its parts.
 type civil struct{ year, month, day, hour, minute, second, micro int }
 
-// microBits is the room for microseconds below the seconds.
+// microBits is the number of bits for microseconds, below the seconds.
 const microBits = 24
 
-// packed puts a date and time into one number:
+// packed packs a date and time into one number:
 //
 //	year*13+month 17 | day 5 | hour 5 | minute 6 | second 6 | microsecond 24
 func packed(c civil) uint64 {
@@ -71,10 +70,10 @@ func (d *decoder) temporal(c *Column) (Value, error) {
 	return v, nil
 }
 
-// fractionBytes is how many bytes a fraction of fsp digits takes.
+// fractionBytes returns the size in bytes of a fraction with fsp digits.
 func fractionBytes(fsp uint16) int { return int(fsp+1) / 2 }
 
-// unitMicros is what the number in a fraction of n bytes counts.
+// unitMicros is the unit, in microseconds, of a fraction of n bytes.
 var unitMicros = [...]uint64{0, 10000, 100, 1}
 
 // fraction reads a fraction of a second, in microseconds.
@@ -87,8 +86,8 @@ func (d *decoder) fraction(fsp uint16) uint64 {
 	return d.big(n) * unitMicros[n]
 }
 
-// time2 reads a TIME as microseconds. Its bytes, whole and fraction together,
-// are one number with an offset that makes it positive.
+// time2 reads a TIME as microseconds. Whole and fraction together are one number, with an
+// offset that makes it positive.
 func (d *decoder) time2(fsp uint16) uint64 {
 	n := fractionBytes(fsp)
 	if n >= len(unitMicros) {
@@ -122,7 +121,7 @@ func (v Value) appendTime(dst []byte) []byte {
 		dst = fmt.Appendf(dst, "%04d-%02d-%02d %02d:%02d:%02d", c.year, c.month, c.day, c.hour, c.minute, c.second)
 	case KindTimestamp:
 		if v.n < 1e6 {
-			dst = append(dst, "0000-00-00 00:00:00"...) // what second 0 stands for
+			dst = append(dst, "0000-00-00 00:00:00"...) // the meaning of second 0
 			break
 		}
 		dst = time.UnixMicro(int64(v.n)).UTC().AppendFormat(dst, time.DateTime)

@@ -6,29 +6,27 @@ import (
 	"time"
 )
 
-// Step is what an event means for the transaction that it belongs to.
+// Step is the effect of an event on its transaction.
 type Step byte
 
 // The steps.
 const (
-	StepNone     Step = iota // within a transaction, or between two
-	StepCommit               // the event ends a transaction, which is committed; it may be all of it
-	StepRollback             // the event ends a transaction, which is rolled back
-	StepPrepare              // the event ends an XA transaction, which is prepared only
+	StepNone     Step = iota // no effect: within a transaction, or between two
+	StepCommit               // the event ends a committed transaction, which may consist of this event alone
+	StepRollback             // the event ends a transaction that was rolled back
+	StepPrepare              // the event ends an XA transaction that is only prepared
 	StepCut                  // the transaction before the event has no end: the server crashed
 )
 
-// Tracker follows the transactions of a log. It does no I/O. The zero value
-// stands at no position, and knows of no GTIDs. One goroutine may use a
-// Tracker at a time.
+// Tracker follows the transactions of a log. It does no I/O. The zero value has no position and
+// no GTIDs. It is used by one goroutine at a time.
 type Tracker struct {
-	// Executed holds the GTIDs that were seen or skipped before; nil if that is
-	// unknown, until the beginning of a file says so. The tracker adds to it.
+	// Executed holds the GTIDs that were seen or skipped before; nil if unknown, until the
+	// beginning of a file provides it. The tracker adds to it.
 	Executed *GTIDSet
-	// Unplaced says that the log begins after Executed, wherever in a file that
-	// is: the server leaves out events, and where it would have to begin again
-	// is not known before the first transaction or file has ended. The tracker
-	// clears it then.
+	// Unplaced says that the log begins after Executed, at an unknown position: the server
+	// skips events, and the position to continue at is not known before the first transaction
+	// or file has ended. Then the tracker clears it.
 	Unplaced bool
 
 	pos       Position
@@ -42,28 +40,26 @@ type trackerState byte
 
 const (
 	between   trackerState = iota // no transaction is open
-	announced                     // a GTID event was seen, of MySQL or of a statement by itself
+	announced                     // a GTID event of MySQL, or of a standalone statement, was seen
 	begun                         // a GTID event of MariaDB was seen, which opens a transaction
 	inside                        // the transaction has events
 )
 
-// Position is where to go on after all transactions that have ended: behind the
-// last one, or behind what came after it. It is zero while Unplaced.
+// Position returns where to continue after all transactions that have ended: after the last
+// one, or after later events outside of transactions. It is zero while Unplaced.
 func (t *Tracker) Position() Position { return t.pos }
 
-// GTID is that of the transaction that has ended last; zero if it has none.
+// GTID returns the GTID of the last transaction that has ended; zero if it has none.
 func (t *Tracker) GTID() GTID { return t.ended }
 
-// CommitTime is when the transaction that has ended last was committed: to the
-// microsecond on MySQL 8, else to the second, as the clock of the server whose
-// log it is had it.
+// CommitTime returns when the last transaction that has ended was committed: to the microsecond
+// with MySQL 8, otherwise to the second, by the clock of the server that wrote the log.
 func (t *Tracker) CommitTime() time.Time { return t.committed }
 
-// InTransaction reports whether the last event belongs to a transaction that has
-// not ended.
+// InTransaction reports whether the last event belongs to a transaction that has not ended.
 func (t *Tracker) InTransaction() bool { return t.state != between }
 
-// Current is the GTID of the transaction that is open; zero if it has none.
+// Current returns the GTID of the open transaction; zero if it has none.
 func (t *Tracker) Current() GTID {
 	if t.state == between {
 		return GTID{}
@@ -71,11 +67,10 @@ func (t *Tracker) Current() GTID {
 	return t.info.gtid
 }
 
-// CurrentTime is when the transaction that is open was committed, as far as it
-// is known at its beginning: of MySQL 8 as CommitTime, else when its GTID was
-// given out, to the second. It is zero if no transaction is open, or if it has no
-// GTID event. Who replays a log up to a moment stops here, before the
-// transaction's first event.
+// CurrentTime returns when the open transaction was committed, as far as that is known at its
+// beginning: with MySQL 8 as CommitTime, otherwise when its GTID was assigned, to the second.
+// It is zero if no transaction is open, or if it has no GTID event. A replay up to a point in
+// time checks it before the transaction's first event.
 func (t *Tracker) CurrentTime() time.Time {
 	if t.state == between {
 		return time.Time{}
@@ -83,7 +78,7 @@ func (t *Tracker) CurrentTime() time.Time {
 	return t.info.begun()
 }
 
-// Observe takes the next event of the log.
+// Observe processes the next event of the log.
 func (t *Tracker) Observe(e *Event) (Step, error) {
 	if isGTID(e.Type) {
 		return t.announce(e)
@@ -118,7 +113,7 @@ func (t *Tracker) Observe(e *Event) (Step, error) {
 	return step, nil
 }
 
-// cut drops the transaction that is open before e.
+// cut ends the open transaction, which e interrupts.
 func (t *Tracker) cut(e *Event) Step {
 	t.ended, t.committed = t.info.gtid, time.Time{}
 	t.state, t.info = between, gtidInfo{}
@@ -152,7 +147,7 @@ func (t *Tracker) announce(e *Event) (Step, error) {
 	return step, nil
 }
 
-// control takes an event about the log itself.
+// control processes an event about the log itself.
 func (t *Tracker) control(e *Event) error {
 	t.advance(e)
 	var err error
@@ -196,7 +191,7 @@ func (t *Tracker) end(e *Event) {
 	t.info = gtidInfo{}
 }
 
-// query takes a statement, which may be one that begins or ends a transaction.
+// query processes a statement, which may begin or end a transaction.
 func (t *Tracker) query(e *Event) (Step, error) {
 	_, sql, err := queryText(e)
 	if err != nil {
@@ -208,7 +203,7 @@ func (t *Tracker) query(e *Event) (Step, error) {
 	}
 	switch {
 	case verb == verbBegin && t.state == inside:
-		step := t.cut(e) // only a log without GTIDs has it so
+		step := t.cut(e) // only in logs without GTIDs
 		t.state = inside
 		return step, nil
 	case verb == verbBegin, verb == verbCreate && t.state != begun:
@@ -224,10 +219,10 @@ func (t *Tracker) query(e *Event) (Step, error) {
 		}
 		return StepNone, nil
 	}
-	return StepCommit, nil // a statement by itself
+	return StepCommit, nil // a standalone statement
 }
 
-// verb is what a statement in the log means for its transaction.
+// verb is the effect of a statement in the log on its transaction.
 type verb byte
 
 const (
@@ -236,10 +231,10 @@ const (
 	verbCommit        // COMMIT
 	verbRollback      // ROLLBACK; not ROLLBACK TO
 	verbCreate        // MySQL 8: CREATE TABLE … START TRANSACTION, whose rows follow
-	verbMark          // SAVEPOINT, XA END: of no interest to readers
+	verbMark          // SAVEPOINT, XA END: no effect
 )
 
-// verbOf looks at statements as servers write them themselves.
+// verbOf recognizes statements in the form in which servers write them.
 func verbOf(sql []byte) verb {
 	switch {
 	case bytes.EqualFold(sql, []byte("BEGIN")), hasPrefixFold(sql, "XA START "):

@@ -2,10 +2,10 @@ package binlog
 
 import "fmt"
 
-// EventType says what an event holds.
+// EventType is the type of an event.
 type EventType byte
 
-// Event types of MySQL; from 160 on MariaDB's.
+// Event types of MySQL; from 160 on, those of MariaDB.
 const (
 	UnknownEvent            EventType = 0
 	StartV3Event            EventType = 1
@@ -81,10 +81,10 @@ func (t EventType) String() string {
 	return fmt.Sprintf("type %d", byte(t))
 }
 
-// rowsShape says how a row event of some type is laid out.
+// rowsShape is the layout of a type of row event.
 type rowsShape struct {
 	action     Action
-	v2         bool // extra data stands behind the flags
+	v2         bool // extra data follows the flags
 	compressed bool // MariaDB: the rows are compressed
 	partial    bool // JSON columns may hold differences
 }
@@ -122,7 +122,7 @@ func rowsShapeOf(t EventType) (shape rowsShape, ok bool) {
 	return rowsShape{}, false
 }
 
-// Action is what was done to rows.
+// Action is the kind of change to rows.
 type Action byte
 
 // The actions.

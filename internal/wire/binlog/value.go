@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind says what a Value is.
+// Kind is the kind of a Value.
 type Kind byte
 
 // The kinds of values.
@@ -34,22 +34,22 @@ const (
 	KindTimestamp             // TIMESTAMP
 )
 
-// Value is one column of one row. What Bytes returns is valid until the next row.
+// Value is one column of one row. The result of Bytes is valid until the next row.
 type Value struct {
 	b     []byte
-	n     uint64 // integers: zero-extended; dates and times: see the decoders
+	n     uint64 // integers: zero-extended; dates and times: see temporal.go
 	kind  Kind
-	width byte // integers: bytes; times: digits of the fraction
+	width byte // integers: size in bytes; times: digits of the fraction
 }
 
-// Kind says what the value is.
+// Kind returns the kind of the value.
 func (v Value) Kind() Kind { return v.kind }
 
 // IsNull reports whether the value is NULL.
 func (v Value) IsNull() bool { return v.kind == KindNull }
 
-// Int64 returns an integer, read as a signed one of its column's width. Of BIT,
-// ENUM, SET and YEAR it returns what Uint64 does.
+// Int64 returns an integer, interpreted as signed with its column's width. For BIT, ENUM, SET
+// and YEAR it returns the same as Uint64.
 func (v Value) Int64() int64 {
 	if v.kind != KindInt && v.kind != KindUint {
 		return int64(v.Uint64())
@@ -58,8 +58,8 @@ func (v Value) Int64() int64 {
 	return int64(v.n<<shift) >> shift
 }
 
-// Uint64 returns an integer, read as an unsigned one of its column's width, or
-// the number of BIT, ENUM, SET and YEAR; 0 for other kinds.
+// Uint64 returns an integer, interpreted as unsigned with its column's width, or the number of
+// BIT, ENUM, SET and YEAR; 0 for other kinds.
 func (v Value) Uint64() uint64 {
 	switch v.kind {
 	case KindInt, KindUint, KindBit, KindEnum, KindSet, KindYear:
@@ -79,13 +79,13 @@ func (v Value) Float64() float64 {
 	return 0
 }
 
-// Bytes returns the bytes of KindBytes, KindJSON and KindJSONDiff, and the text
-// of KindDecimal; nil for other kinds. They are valid until the next row.
+// Bytes returns the bytes of KindBytes, KindJSON and KindJSONDiff, and the text of KindDecimal;
+// nil for other kinds. They are valid until the next row.
 func (v Value) Bytes() []byte { return v.b }
 
-// Time returns a date and time; ok is false for other kinds, and for dates that
-// are none, such as 0000-00-00. TIMESTAMP is a moment; DATE and DATETIME have
-// no time zone, and are given in UTC.
+// Time returns a date and time; ok is false for other kinds, and for invalid dates, such as
+// 0000-00-00. TIMESTAMP is a point in time; DATE and DATETIME have no time zone, and are
+// returned in UTC.
 func (v Value) Time() (t time.Time, ok bool) {
 	switch v.kind {
 	case KindTimestamp:
@@ -98,10 +98,9 @@ func (v Value) Time() (t time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// AppendText appends the value as the server prints it in a result: numbers and
-// dates as text, TIMESTAMP in UTC, bytes as they are, ENUM and SET as numbers.
-// FLOAT has all of its digits, where servers round to six.
-// NULL and absent values append nothing.
+// AppendText appends the value as the server prints it in a result: numbers and dates as text,
+// TIMESTAMP in UTC, bytes unchanged, ENUM and SET as numbers. FLOAT has all of its digits,
+// whereas servers round to six. NULL and absent values append nothing.
 func (v Value) AppendText(dst []byte) []byte {
 	switch v.kind {
 	case KindInt:
@@ -128,7 +127,7 @@ const (
 	mostPlain  = 1e15
 )
 
-// appendFloat appends the shortest text that reads back as the same number.
+// appendFloat appends the shortest text that parses to the same number.
 func appendFloat(dst []byte, f float64, bits int) []byte {
 	if a := math.Abs(f); a == 0 || a >= leastPlain && a < mostPlain {
 		return strconv.AppendFloat(dst, f, 'f', -1, bits)
@@ -141,13 +140,13 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	return dst
 }
 
-// decoder turns the bytes of a row into values. One goroutine per decoder.
+// decoder decodes the bytes of a row to values. It is used by one goroutine.
 type decoder struct {
 	cursor
-	scratch []byte // of texts and what was decompressed, until the next row
+	scratch []byte // for texts and decompressed values, until the next row
 }
 
-// value reads the value of a column that is not NULL.
+// value decodes the value of a column that is not NULL.
 func (d *decoder) value(c *Column) (Value, error) {
 	switch c.Type {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong:
@@ -196,7 +195,7 @@ func (d *decoder) integer(c *Column) Value {
 	return v
 }
 
-// lengthBytes is how long the length of a string of up to max bytes is.
+// lengthBytes returns the size of the length of a string of up to longest bytes.
 func lengthBytes(longest int) int {
 	if longest > 255 {
 		return 2
@@ -213,8 +212,8 @@ func (d *decoder) length(n int) int {
 	return int(d.little(n))
 }
 
-// char reads a CHAR or BINARY. Servers strip what fills it up; of BINARY, where
-// it is known to be one, the zero bytes are put back.
+// char decodes a CHAR or BINARY. Servers strip the padding; for a known BINARY, the zero bytes
+// are restored.
 func (d *decoder) char(c *Column) Value {
 	b := d.bytes(d.length(lengthBytes(c.Length)))
 	if c.Charset == charsetBinary && len(b) < c.Length && !d.bad {

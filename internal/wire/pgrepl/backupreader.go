@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// backupReader reads the answer to BASE_BACKUP: a result with the start, one
-// with the tablespaces, the copies, one with the end.
+// backupReader reads the response to BASE_BACKUP: a result with the start position, one with
+// the tablespaces, the COPY data, and a result with the end position.
 type backupReader struct {
 	conn   *Conn
 	sink   BackupSink
@@ -59,8 +59,8 @@ func (r *backupReader) run(ctx context.Context) error {
 	}
 }
 
-// broken ends the connection in the middle of the answer. An error of the server
-// does not, unless it is the last word.
+// broken ends the connection in the middle of the response. An error from the server does not
+// break it, unless it is fatal.
 func (r *backupReader) broken(err error) error {
 	return errors.Join(r.conn.fail(err), r.closeStream())
 }
@@ -77,8 +77,7 @@ func (r *backupReader) closeStream() error {
 	return nil
 }
 
-// result reads the n-th result. These have no CommandComplete of their own
-// before PostgreSQL 15, and have one since.
+// result reads the n-th result. Since PostgreSQL 15, each has a CommandComplete of its own.
 func (r *backupReader) result(ctx context.Context, n int) error {
 	var rows [][][]byte
 	for {
@@ -99,7 +98,7 @@ func (r *backupReader) result(ctx context.Context, n int) error {
 			}
 			rows = append(rows, row)
 		case pgwire.ServerCommandComplete:
-			// The third one's may be the whole command's.
+			// That of the third one may be the whole command's.
 			if n < 2 {
 				r.conn.take(body)
 			}
@@ -115,7 +114,7 @@ func (r *backupReader) result(ctx context.Context, n int) error {
 	}
 }
 
-// take understands the rows of the n-th result.
+// take parses the rows of the n-th result.
 func (r *backupReader) take(n int, rows [][][]byte) error {
 	switch n {
 	case 0:
@@ -138,7 +137,7 @@ func (r *backupReader) take(n int, rows [][][]byte) error {
 	return fmt.Errorf("a fourth result: %w", pgwire.ErrMalformed)
 }
 
-// position reads a row of a log position and its timeline.
+// position parses a row with a log position and its timeline.
 func position(rows [][][]byte, at *LSN, timeline *uint32) error {
 	if len(rows) != 1 || len(rows[0]) < 2 {
 		return fmt.Errorf("position of the backup: %w", pgwire.ErrMalformed)
@@ -172,8 +171,8 @@ func tablespace(row [][]byte) (t Tablespace, err error) {
 	return t, nil
 }
 
-// copyOut reads one COPY: the whole backup since PostgreSQL 15, one archive or
-// the manifest before.
+// copyOut reads one COPY: since PostgreSQL 15 the whole backup, before that one archive or the
+// manifest.
 func (r *backupReader) copyOut(ctx context.Context, results int) error {
 	if results != 2 {
 		return fmt.Errorf("a copy after %d results: %w", results, pgwire.ErrMalformed)
@@ -199,7 +198,7 @@ func (r *backupReader) copyOut(ctx context.Context, results int) error {
 			}
 		case pgwire.ServerCopyDone:
 			if old && tar {
-				// The end of a tar file, which these servers leave to the client.
+				// The end of the tar file, which these servers leave to the client.
 				if err := r.write(make([]byte, 1024)); err != nil {
 					return err
 				}
@@ -214,7 +213,7 @@ func (r *backupReader) copyOut(ctx context.Context, results int) error {
 	}
 }
 
-// Types of what CopyData carries in a base backup since PostgreSQL 15.
+// Types of CopyData messages in a base backup since PostgreSQL 15.
 const (
 	partArchive  = 'n'
 	partManifest = 'm'
@@ -222,7 +221,7 @@ const (
 	partProgress = 'p'
 )
 
-// part handles one CopyData of a base backup.
+// part processes one CopyData message of a base backup.
 func (r *backupReader) part(body []byte) error {
 	kind, rest, err := parsePart(body)
 	if err != nil {
@@ -239,11 +238,11 @@ func (r *backupReader) part(body []byte) error {
 	case partData:
 		return r.write(rest)
 	}
-	return nil // progress: how much the server has read, which we know
+	return nil // progress: how much the server has read
 }
 
-// parsePart checks the body of a CopyData of a base backup. rest is what follows
-// its type, and aliases it.
+// parsePart checks the body of a CopyData message of a base backup. rest follows its type, and
+// aliases it.
 func parsePart(body []byte) (kind byte, rest []byte, err error) {
 	if len(body) == 0 {
 		return 0, nil, fmt.Errorf("empty part of a backup: %w", pgwire.ErrMalformed)
@@ -251,7 +250,7 @@ func parsePart(body []byte) (kind byte, rest []byte, err error) {
 	kind, rest = body[0], body[1:]
 	ok := false
 	switch kind {
-	case partArchive: // its name and its tablespace's location
+	case partArchive: // its name and the location of its tablespace
 		ok = bytes.Count(rest, []byte{0}) == 2 && rest[len(rest)-1] == 0
 	case partManifest:
 		ok = len(rest) == 0
@@ -268,7 +267,7 @@ func parsePart(body []byte) (kind byte, rest []byte, err error) {
 
 const manifestName = "backup_manifest"
 
-// begin ends the stream before and opens the next one.
+// begin closes the previous stream and opens the next one.
 func (r *backupReader) begin(archive bool) error {
 	err := r.closeStream()
 	if err != nil {

@@ -11,48 +11,46 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// BackupConfig says how a base backup is taken.
+// BackupConfig configures a base backup.
 type BackupConfig struct {
-	// Label goes into backup_label. Default: "weir".
+	// Label is written to backup_label. Default: "weir".
 	Label string
-	// Fast has the server make its checkpoint at once, and not spread over
-	// checkpoint_timeout so that others do not feel it. Default: false.
+	// Fast makes the server do its checkpoint at once instead of spreading it over
+	// checkpoint_timeout, which other sessions notice less. Default: false.
 	Fast bool
-	// WAL puts the log that is needed to start the backup into it, so that it
-	// stands alone. Otherwise ReceiveWAL gets the log from Backup.Start to
-	// Backup.Stop. Default: false.
+	// WAL includes the log that is needed to start the backup, so that it is self-contained.
+	// Otherwise ReceiveWAL fetches the log from Backup.Start to Backup.Stop. Default: false.
 	WAL bool
-	// WaitForArchive has the server wait until its archive_command has taken the
-	// log that is needed. Default: false.
+	// WaitForArchive makes the server wait until its archive_command has archived the required
+	// log. Default: false.
 	WaitForArchive bool
-	// MaxRate bounds the transfer, in KiB per second, 32 to 1048576. Default: 0,
-	// no bound.
+	// MaxRate limits the transfer, in KiB per second, 32 to 1048576. Default: 0, no limit.
 	MaxRate int
-	// Manifest has the server list all files with their checksums. It needs
+	// Manifest makes the server send a list of all files with their checksums. It needs
 	// PostgreSQL 13. Default: false.
 	Manifest bool
 	// Checksums is the manifest's algorithm: NONE, CRC32C, SHA224, SHA256, SHA384
 	// or SHA512. Default: the server's, CRC32C.
 	Checksums string
-	// Sizes has the server add up what there is to send before it begins, for
-	// Tablespace.Size. Default: false.
+	// Sizes makes the server compute what it will send before it begins, for Tablespace.Size.
+	// Default: false.
 	Sizes bool
-	// SkipChecks has the server not verify the checksums of the pages that it
-	// sends. Default: false.
+	// SkipChecks makes the server skip verifying the checksums of the pages that it sends.
+	// Default: false.
 	SkipChecks bool
 }
 
-// Tablespace is a part of a cluster that is sent as one archive.
+// Tablespace is the part of a cluster that is sent as one archive.
 type Tablespace struct {
-	// OID of the tablespace; 0 for the data directory itself.
+	// OID is the tablespace's; 0 for the data directory itself.
 	OID uint32
-	// Location is its directory on the server; empty for the data directory.
+	// Location is its directory on the server; "" for the data directory.
 	Location string
-	// Size is about how much will be sent, in bytes, rounded to KiB: 0 if unknown.
+	// Size is about how much will be sent, in bytes, rounded to KiB; 0 if unknown.
 	Size int64
 }
 
-// Archive is the name of its tar file, as pg_basebackup has it.
+// Archive returns the name of its tar file, as pg_basebackup names it.
 func (t Tablespace) Archive() string {
 	if t.OID == 0 {
 		return "base.tar"
@@ -60,20 +58,19 @@ func (t Tablespace) Archive() string {
 	return strconv.FormatUint(uint64(t.OID), 10) + ".tar"
 }
 
-// BackupSink takes a base backup. One stream is open at a time.
+// BackupSink receives a base backup. One stream is open at a time.
 type BackupSink interface {
-	// Archive begins the tar file of a tablespace. A backup has one for each; that
-	// of the data directory is the last. Its file tablespace_map says where the
-	// others belong.
+	// Archive begins the tar file of a tablespace. A backup has one for each; that of the data
+	// directory is the last. The file tablespace_map in it says where the others belong.
 	Archive(t Tablespace) (io.WriteCloser, error)
 	// Manifest begins the file backup_manifest. It comes after all archives.
 	Manifest() (io.WriteCloser, error)
 }
 
-// Backup is a base backup that was taken.
+// Backup is a completed base backup.
 type Backup struct {
-	// Start is where recovery of the backup begins, on timeline StartTimeline. The
-	// log from there to Stop must be at hand.
+	// Start is where the recovery of the backup begins, on timeline StartTimeline. It needs the
+	// log from there to Stop.
 	Start         LSN
 	StartTimeline uint32
 	Stop          LSN
@@ -82,13 +79,12 @@ type Backup struct {
 	Bytes         int64 // of all archives and the manifest
 }
 
-// BaseBackup copies the cluster into sink while it runs, on a connection of mode
-// Physical or Logical. begun, if not nil, is called when the server has begun,
-// with Start and Tablespaces: from then on its log is needed.
+// BaseBackup copies the running cluster into sink, on a connection of mode Physical or Logical.
+// begun, if not nil, is called with Start and Tablespaces when the server has begun: from then
+// on its log is needed.
 //
-// The connection can be used again after success, and after an error of the
-// server; not if sink fails or ctx ends. Then, Close ends the backup on the
-// server too.
+// The connection can be used again after success, and after an error from the server, but not
+// if sink fails or ctx ends: then Close ends the backup on the server, too.
 func (c *Conn) BaseBackup(ctx context.Context, cfg BackupConfig, sink BackupSink, begun func(Backup)) (Backup, error) {
 	command, err := baseBackup(cfg, c.version)
 	if err != nil {
@@ -104,7 +100,7 @@ func (c *Conn) BaseBackup(ctx context.Context, cfg BackupConfig, sink BackupSink
 	return r.backup, nil
 }
 
-// baseBackup writes the command, in the form that a server's version has.
+// baseBackup returns the command, in the syntax of the server's version.
 func baseBackup(cfg BackupConfig, version int) (string, error) {
 	if cfg.Label == "" {
 		cfg.Label = "weir"
@@ -133,7 +129,7 @@ func baseBackup(cfg BackupConfig, version int) (string, error) {
 	return "BASE_BACKUP (" + strings.Join(backupOptions(cfg, newBackupSyntax), ", ") + ")", nil
 }
 
-// backupSyntax is how a generation of servers spells options that have changed.
+// backupSyntax is how a range of server versions spells options that have changed.
 type backupSyntax struct{ fast, noWait, noVerify string }
 
 var (

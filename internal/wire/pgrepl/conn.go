@@ -1,16 +1,15 @@
-// Package pgrepl is a client of PostgreSQL's streaming replication protocol,
-// servers 12 to 18. It tails tables by logical decoding (Conn.StartTail, with the
-// decoder of pgoutput below it), receives the log byte for byte
-// (Conn.ReceiveWAL), takes base backups (Conn.BaseBackup), and says beforehand
-// whether a server lets it (Probe).
+// Package pgrepl is a client of PostgreSQL's streaming replication protocol, for servers 12 to
+// 18. It tails tables by logical decoding (Conn.StartTail, with a Decoder for pgoutput),
+// receives the log byte for byte (Conn.ReceiveWAL), takes base backups (Conn.BaseBackup), and
+// checks in advance whether a server allows logical replication (Probe).
 //
-// It holds no policy: it neither reconnects nor remembers positions. A position
-// is confirmed to the server only when the caller says so, because the server
-// throws away what is confirmed. A caller that reconnects continues from
-// the last position that it confirmed, and may see again what came after that.
+// It has no policy: it neither reconnects nor stores positions. It confirms a position to the
+// server only when the caller says so, because the server removes log that is confirmed. A
+// caller that reconnects continues from the last position that it confirmed, and may see again
+// what came after that.
 //
-// Bytes that a function returns belong to the connection's buffer and are valid
-// until the next call, unless the function says otherwise.
+// Byte slices that a function returns alias the connection's buffer and are valid until the
+// next call, unless the function says otherwise.
 package pgrepl
 
 import (
@@ -29,67 +28,63 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Mode says what a connection is for.
+// Mode is the purpose of a connection.
 type Mode string
 
 // The modes of a connection.
 const (
-	// Logical is replication=database: logical decoding, and SQL in that
-	// database.
+	// Logical is replication=database: logical decoding, and SQL in that database.
 	Logical Mode = "database"
-	// Physical is replication=true: the log and base backups of the whole
-	// cluster, no SQL.
+	// Physical is replication=true: the log and base backups of the whole cluster, no SQL.
 	Physical Mode = "true"
-	// SQL is an ordinary session, for Probe and EnsurePublication where the role
-	// has no right to replicate.
+	// SQL is an ordinary session, for Probe and EnsurePublication if the role lacks the
+	// REPLICATION attribute.
 	SQL Mode = ""
 )
 
 const (
-	// bufferSize is the read buffer of a connection, in bytes: one system call
-	// takes what some hundred rows need.
+	// bufferSize is the size of a connection's read buffer, in bytes: one system call reads
+	// some hundred rows.
 	bufferSize = 256 << 10
-	// maxMessage bounds a message of the server, in bytes. PostgreSQL's own
-	// limit is 1 GiB less a byte; room for its header.
+	// maxMessage limits the size of a message from the server, in bytes: PostgreSQL's own limit
+	// is 1 GiB minus a byte, plus the header.
 	maxMessage = 1<<30 + 64
 )
 
-// Conn is a connection that is logged in. One goroutine uses it at a time;
-// Stream says what others may call while it streams. An error of the
-// connection, or a command that its context interrupted, makes it unusable:
-// what remains is Close.
+// Conn is a connection that is logged in. It is used by one goroutine at a time; Stream says
+// what others may call while it streams. After an error of the connection, or a command that
+// its context interrupted, it can only be closed.
 type Conn struct {
 	backend *pgwire.Backend
 	conn    net.Conn
 	mode    Mode
 	version int
 
-	streamed bool // a stream was begun
+	streamed bool // a stream was started
 
-	buf  []byte // buf[r:w] has been read and not used
+	buf  []byte // buf[r:w] was read and is not used yet
 	r, w int
-	// reading says that somebody waits for the server; since is when the first
-	// wait after its last word began, in Unix nanoseconds, 0 if none did.
+	// reading says that a read waits for the server. since is when the first wait after its
+	// last message began, in Unix nanoseconds; 0 if none did.
 	reading atomic.Bool
 	since   atomic.Int64
 
-	life context.Context // ends with Close
+	life context.Context // cancelled by Close
 	end  context.CancelFunc
 
 	writing sync.Mutex // guards writes to conn
 
 	mu     sync.Mutex
-	broken error // why the connection is of no further use
+	broken error // why the connection cannot be used any more
 }
 
-// Connect logs in. What cfg.Params says of replication gives way to mode. Text
-// comes in UTF-8, and dates and intervals in the server's default forms, unless
-// cfg.Params says otherwise.
+// Connect logs in. mode overrides cfg.Params on replication. Text is in UTF-8, and dates and
+// intervals are in the server's default formats, unless cfg.Params says otherwise.
 func Connect(ctx context.Context, cfg pgwire.ConnectConfig, mode Mode) (*Conn, error) {
 	cfg.Params = slices.DeleteFunc(slices.Clone(cfg.Params), func(p pgwire.Param) bool {
 		return p.Name == "replication" || strings.EqualFold(p.Name, "standard_conforming_strings")
 	})
-	if mode != Physical { // what this package quotes must arrive as it is meant
+	if mode != Physical { // literals that this package quotes must keep their meaning
 		cfg.Params = append(cfg.Params, pgwire.Param{Name: "standard_conforming_strings", Value: "on"})
 	}
 	defaults := []pgwire.Param{{Name: "application_name", Value: "weir"}, {Name: "client_encoding", Value: "UTF8"}}
@@ -122,8 +117,8 @@ func newConn(b *pgwire.Backend, mode Mode, version int) *Conn {
 	return c
 }
 
-// parseVersion turns "15.18 (Debian 15.18-1)" into 150018, as server_version_num
-// has it; "18beta1" into 180000.
+// parseVersion converts "15.18 (Debian 15.18-1)" to 150018, like server_version_num, and
+// "18beta1" to 180000.
 func parseVersion(s string) (int, error) {
 	digits := func(s string) (int, string) {
 		i := 0
@@ -144,34 +139,31 @@ func parseVersion(s string) (int, error) {
 	return major*10000 + minor, nil
 }
 
-// Version is the server's version in the form of server_version_num, such as
-// 150018.
+// Version returns the server's version in the form of server_version_num, such as 150018.
 func (c *Conn) Version() int { return c.version }
 
-// Mode is what the connection was opened for.
+// Mode returns the mode that the connection was opened with.
 func (c *Conn) Mode() Mode { return c.mode }
 
-// PID is the server process behind the connection, as pg_stat_replication shows
-// it.
+// PID returns the process id of the server's backend, as in pg_stat_replication.
 func (c *Conn) PID() uint32 { return c.backend.PID }
 
-// Close takes leave and closes the connection. It may be called while another
-// goroutine waits on the connection, which then gets an error. The server ends
-// what the connection did and drops its temporary slots shortly afterwards.
+// Close terminates the session and closes the connection. It may be called while another
+// goroutine waits on the connection, which then gets an error. The server ends running commands
+// and drops temporary slots shortly afterwards.
 func (c *Conn) Close() error {
 	c.end()
 	if c.failed() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		// The server notices the close of a connection just as well.
+		// The server also notices that the connection is closed.
 		_ = c.write(ctx, pgwire.AppendTerminate(nil))
 	}
 	_ = c.fail(net.ErrClosed)
 	return c.conn.Close()
 }
 
-// fail makes the connection unusable and returns the reason, which is that of
-// the first call.
+// fail makes the connection unusable and returns the reason: the error of the first call.
 func (c *Conn) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,18 +173,18 @@ func (c *Conn) fail(err error) error {
 	return c.broken
 }
 
-// failed returns why the connection is of no further use, nil while it is.
+// failed returns why the connection is unusable, or nil.
 func (c *Conn) failed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.broken
 }
 
-// past is a deadline that interrupts whatever waits.
+// past is a deadline that interrupts a waiting read or write.
 var past = time.Unix(1, 0)
 
-// guard lets ctx interrupt what set's deadline bounds. release takes the
-// deadline away again, and returns the context's reason if it was set.
+// guard makes ctx interrupt reads or writes, whose deadline set sets. release removes the
+// deadline, and returns the context's cause if it interrupted.
 func guard(ctx context.Context, set func(time.Time) error) (release func() error) {
 	if ctx.Done() == nil {
 		return func() error { return nil }
@@ -212,8 +204,8 @@ func guard(ctx context.Context, set func(time.Time) error) (release func() error
 	}
 }
 
-// write sends whole messages. A write that fails or is interrupted leaves half
-// a message on its way, so it breaks the connection.
+// write sends whole messages. If a write fails or is interrupted, part of a message may have
+// been sent, so the connection is broken.
 func (c *Conn) write(ctx context.Context, msg []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -221,7 +213,7 @@ func (c *Conn) write(ctx context.Context, msg []byte) error {
 		return err
 	}
 	if err := context.Cause(ctx); err != nil {
-		return err // nothing is on its way yet
+		return err // nothing was sent yet
 	}
 	release := guard(ctx, c.conn.SetWriteDeadline)
 	_, err := c.conn.Write(msg)
@@ -234,9 +226,8 @@ func (c *Conn) write(ctx context.Context, msg []byte) error {
 	return nil
 }
 
-// peek returns the next message without taking it: take does that. body
-// aliases the buffer. When ctx ends, what has arrived is kept, and the next call
-// goes on.
+// peek returns the next message; take removes it from the buffer. body aliases the buffer. If
+// ctx ends, the bytes received so far are kept, and the next call continues.
 func (c *Conn) peek(ctx context.Context) (typ byte, body []byte, err error) {
 	for {
 		typ, length, ok := pgwire.Peek(c.buf[c.r:c.w])
@@ -256,10 +247,10 @@ func (c *Conn) peek(ctx context.Context) (typ byte, body []byte, err error) {
 	}
 }
 
-// take steps behind the message that peek returned with this body.
+// take removes the message that peek returned with this body.
 func (c *Conn) take(body []byte) { c.r += pgwire.HeaderLen + len(body) }
 
-// next returns the next message and steps behind it.
+// next returns the next message and removes it from the buffer.
 func (c *Conn) next(ctx context.Context) (typ byte, body []byte, err error) {
 	if typ, body, err = c.peek(ctx); err == nil {
 		c.take(body)
@@ -267,9 +258,9 @@ func (c *Conn) next(ctx context.Context) (typ byte, body []byte, err error) {
 	return typ, body, err
 }
 
-// room makes the buffer ready to take the rest of a message of need bytes. It
-// grows with what has arrived and not with what a length promises; after a long
-// message it goes back to its normal size.
+// room prepares the buffer for the rest of a message of need bytes. It grows with the bytes
+// that arrive, not with the announced length; after a long message it returns to its normal
+// size.
 func (c *Conn) room(need int) {
 	held := c.w - c.r
 	switch {
@@ -320,19 +311,19 @@ func (c *Conn) fill(ctx context.Context) error {
 	return c.fail(fmt.Errorf("read from server: %w", err))
 }
 
-// waitsSince reports whether somebody waits for the server, and since when nothing
-// has come. It may be called from anywhere.
+// waitsSince reports whether a read waits for the server, and since when nothing has been
+// received. It is safe for concurrent use.
 func (c *Conn) waitsSince() (since time.Time, waits bool) {
 	at := c.since.Load()
 	return time.Unix(0, at), at != 0 && c.reading.Load()
 }
 
-// interrupt ends the read that runs on a connection that is broken.
+// interrupt interrupts the current read on a broken connection.
 func (c *Conn) interrupt() {
 	_ = c.conn.SetReadDeadline(past) // an error means that it is closed
 }
 
-// buffered reports whether a whole message has been read and not used.
+// buffered reports whether the buffer has a whole message.
 func (c *Conn) buffered() bool {
 	_, length, ok := pgwire.Peek(c.buf[c.r:c.w])
 	return ok && length <= c.w-c.r

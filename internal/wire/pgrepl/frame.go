@@ -8,38 +8,37 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Position is what a client tells a server of its progress. Each field is the
-// position behind the last byte concerned.
+// Position is a client's progress as reported to the server. Each field is the position after
+// the last byte in question.
 type Position struct {
 	Written LSN
-	// Flushed is safe: the server may throw away what lies before it.
+	// Flushed is durable at the client: the server may remove the log before it.
 	Flushed LSN
 	Applied LSN
 }
 
-// At is the position of a client that has written, flushed and applied alike.
+// At returns the Position with l written, flushed and applied.
 func At(l LSN) Position { return Position{l, l, l} }
 
-// Frame is one message of a stream: data, or else a keepalive.
+// Frame is one message of a stream: data or a keepalive.
 type Frame struct {
-	// Data is what the log holds at Start, or what a plugin made of it. It is
-	// nil in a keepalive.
+	// Data is the log from Start, or a message of the output plugin. It is nil in a keepalive.
 	Data  []byte
 	Start LSN
-	// End is how far the server has sent (keepalive) or how far its log reaches
-	// (data). In a logical stream, every transaction that commits before the
-	// End of a keepalive has been sent.
+	// End is how far the server has sent (keepalive) or how far its log reaches (data). In a
+	// logical stream, every transaction that committed before the End of a keepalive has been
+	// sent.
 	End    LSN
 	SentAt time.Time
-	// ReplyRequested asks for a status update. It is sent by the next Receive,
-	// so that the handler of the keepalive may set a new position first.
+	// ReplyRequested asks for a status update. The next Receive sends it, so that the handler
+	// of the keepalive can set a new position first.
 	ReplyRequested bool
 }
 
 // Keepalive reports whether the frame carries no data.
 func (f *Frame) Keepalive() bool { return f.Data == nil }
 
-// Types of what CopyData carries in a stream.
+// Types of CopyData messages in a stream.
 const (
 	frameData      = 'w'
 	frameKeepalive = 'k'
@@ -52,7 +51,7 @@ const (
 	statusLen     = 1 + 8 + 8 + 8 + 8 + 1
 )
 
-// parseFrame reads the body of a CopyData. Data aliases it.
+// parseFrame parses the body of a CopyData message. Data aliases it.
 func parseFrame(body []byte) (Frame, error) {
 	switch {
 	case len(body) >= dataHeaderLen && body[0] == frameData:

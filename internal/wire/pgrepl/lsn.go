@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// LSN is a position in the server's log, in bytes from its beginning. 0 is no
-// position: no record begins there.
+// LSN is a position in the server's log, in bytes from its beginning. 0 is not a valid
+// position.
 type LSN uint64
 
-// ParseLSN reads the form in which PostgreSQL writes positions, such as
-// "16/B374D848".
+// ParseLSN parses the form in which PostgreSQL writes positions, such as "16/B374D848".
 func ParseLSN(s string) (LSN, error) {
 	hi, lo, ok := strings.Cut(s, "/")
 	if !ok {
@@ -29,14 +28,14 @@ func ParseLSN(s string) (LSN, error) {
 	return LSN(h<<32 | l), nil
 }
 
-// String writes the position as PostgreSQL does.
+// String returns the position as PostgreSQL writes it.
 func (l LSN) String() string { return fmt.Sprintf("%X/%X", uint32(l>>32), uint32(l)) }
 
 // epoch is the origin of the protocol's times.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// protocolTime turns microseconds since the epoch, as the server sends them,
-// into a time in UTC.
+// protocolTime converts microseconds since the epoch, as the server sends them, to a time in
+// UTC.
 func protocolTime(us int64) time.Time {
 	return time.UnixMicro(epoch.UnixMicro() + us).UTC()
 }
@@ -44,38 +43,37 @@ func protocolTime(us int64) time.Time {
 // protocolMicros is the inverse of protocolTime.
 func protocolMicros(t time.Time) int64 { return t.UnixMicro() - epoch.UnixMicro() }
 
-// Limits of what wal_segment_size may be, in bytes.
+// Limits of wal_segment_size, in bytes.
 const (
 	minSegmentSize = 1 << 20
 	maxSegmentSize = 1 << 30
 )
 
-// Segment names one file of the server's log.
+// Segment identifies one file of the server's log.
 type Segment struct {
 	Timeline uint32
 	Number   uint64 // from 0: the position at which it starts, divided by Size
 	Size     int64  // bytes, wal_segment_size
 }
 
-// SegmentAt returns the segment that holds a position.
+// SegmentAt returns the segment that contains a position.
 func SegmentAt(timeline uint32, at LSN, size int64) Segment {
 	return Segment{Timeline: timeline, Number: uint64(at) / uint64(size), Size: size}
 }
 
-// Start is the position of the segment's first byte.
+// Start returns the position of the segment's first byte.
 func (s Segment) Start() LSN { return LSN(s.Number * uint64(s.Size)) }
 
-// End is the position behind the segment's last byte.
+// End returns the position after the segment's last byte.
 func (s Segment) End() LSN { return s.Start() + LSN(s.Size) }
 
-// Name is the name of the file in pg_wal: 24 hexadecimal digits.
+// Name returns the name of the file in pg_wal: 24 hexadecimal digits.
 func (s Segment) Name() string {
 	perID := uint64(1<<32) / uint64(s.Size)
 	return fmt.Sprintf("%08X%08X%08X", s.Timeline, s.Number/perID, s.Number%perID)
 }
 
-// ParseSegment is the inverse of Segment.Name. size is wal_segment_size, in
-// bytes.
+// ParseSegment is the inverse of Segment.Name. size is wal_segment_size, in bytes.
 func ParseSegment(name string, size int64) (Segment, error) {
 	if err := checkSegmentSize(size); err != nil {
 		return Segment{}, err

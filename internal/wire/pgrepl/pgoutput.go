@@ -10,18 +10,18 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// ErrUnsupported reports a message of pgoutput's protocol versions 2 to 4:
-// transactions streamed before they commit, and two-phase commit. This package
-// asks for version 1, so the server sends none of them: it spools large
-// transactions itself and sends them when they have committed.
+// ErrUnsupported says that a message belongs to versions 2 to 4 of pgoutput's protocol:
+// transactions streamed before they commit, or two-phase commit. This package requests version
+// 1, so the server sends none of them: it spools large transactions itself and sends them after
+// they have committed.
 var ErrUnsupported = errors.New("message of a newer pgoutput protocol")
 
 // Message is one message of pgoutput: *Begin, *Commit, *Origin, *Relation,
 // *Type, *Insert, *Update, *Delete, *Truncate or *LogicalMessage.
 type Message interface{ message() }
 
-// Begin starts a transaction that has committed. Its changes follow, and then a
-// Commit, with nothing of any other transaction in between.
+// Begin starts a committed transaction. Its changes follow, and then a Commit; transactions do
+// not interleave.
 type Begin struct {
 	CommitLSN LSN // of the commit record
 	Time      time.Time
@@ -31,8 +31,8 @@ type Begin struct {
 // Commit ends a transaction.
 type Commit struct {
 	CommitLSN LSN // of the commit record, as in Begin
-	// End is behind the commit record. To confirm it is to confirm the
-	// transaction and all before it.
+	// End is the position after the commit record. Confirming it confirms the transaction and
+	// all before it.
 	End  LSN
 	Time time.Time
 }
@@ -43,20 +43,19 @@ type Origin struct {
 	Name      string // of the replication origin
 }
 
-// Relation describes a table, before the first change to it and after each
-// change of its definition. It is never changed after it was decoded, so it may
-// be kept.
+// Relation describes a table. It precedes the first change to the table, and is sent again
+// after each change of its definition. A decoded Relation is never modified, so it may be kept.
 type Relation struct {
 	OID       uint32
-	Namespace string // "pg_catalog" for the empty name that the protocol has for it
+	Namespace string // "pg_catalog" in place of the protocol's empty name
 	Name      string
-	// Identity is what an old row holds: 'd' its key, 'f' all, 'i' an index's
-	// columns, 'n' nothing.
+	// Identity says which columns an old row has: 'd' those of the primary key, 'f' all, 'i' an
+	// index's columns, 'n' none.
 	Identity byte
 	Columns  []Column
 }
 
-// Column is a column of a relation, in the order in which rows hold values.
+// Column is a column of a relation, in the order of the values of rows.
 type Column struct {
 	Name    string
 	TypeOID uint32
@@ -64,7 +63,7 @@ type Column struct {
 	Key     bool  // part of the replica identity
 }
 
-// Column returns the index of the column of that name, -1 if there is none.
+// Column returns the index of the column with that name, or -1.
 func (r *Relation) Column(name string) int {
 	for i := range r.Columns {
 		if r.Columns[i].Name == name {
@@ -74,24 +73,23 @@ func (r *Relation) Column(name string) int {
 	return -1
 }
 
-// Type names a type that is not built in.
+// Type describes a type that is not built in.
 type Type struct {
 	OID       uint32
 	Namespace string
 	Name      string
 }
 
-// ValueKind is how a value is told.
+// ValueKind is the representation of a value.
 type ValueKind byte
 
 // The kinds of value.
 const (
 	Null ValueKind = 'n'
-	// Unchanged is a long (TOASTed) value that an UPDATE did not touch: the
-	// server does not send it.
+	// Unchanged is a TOASTed value that an UPDATE did not change: the server does not send it.
 	Unchanged ValueKind = 'u'
-	Text      ValueKind = 't' // as the type's output function writes it
-	Binary    ValueKind = 'b' // as the type's send function writes it
+	Text      ValueKind = 't' // in the output format of the type
+	Binary    ValueKind = 'b' // in the binary send format of the type
 )
 
 // Value is a column's value. Data aliases the message.
@@ -106,17 +104,17 @@ type Insert struct {
 	New      []Value
 }
 
-// OldKind says what a change tells of the row before it.
+// OldKind says which part of the old row a change contains.
 type OldKind byte
 
 // The kinds of old row.
 const (
-	OldNone OldKind = 0   // nothing: the identity did not change
+	OldNone OldKind = 0   // none: the identity did not change
 	OldKey  OldKind = 'K' // the columns of the replica identity; others are Null
 	OldRow  OldKind = 'O' // all columns (REPLICA IDENTITY FULL)
 )
 
-// Update is a changed row.
+// Update is an updated row.
 type Update struct {
 	Relation *Relation
 	OldKind  OldKind
@@ -124,24 +122,24 @@ type Update struct {
 	New      []Value
 }
 
-// Delete is a row that is gone.
+// Delete is a deleted row.
 type Delete struct {
 	Relation *Relation
 	OldKind  OldKind // OldKey or OldRow
 	Old      []Value
 }
 
-// Truncate empties tables.
+// Truncate is a TRUNCATE of tables.
 type Truncate struct {
 	Relations       []*Relation
 	Cascade         bool
 	RestartIdentity bool
 }
 
-// LogicalMessage is what pg_logical_emit_message wrote.
+// LogicalMessage is a message of pg_logical_emit_message.
 type LogicalMessage struct {
-	// Transactional messages come inside their transaction, if it commits;
-	// others come at once, and outside.
+	// Transactional messages are sent within their transaction, if it commits; others
+	// immediately, and outside of transactions.
 	Transactional bool
 	LSN           LSN // of the message's record
 	Prefix        string
@@ -159,13 +157,13 @@ func (*Delete) message()         {}
 func (*Truncate) message()       {}
 func (*LogicalMessage) message() {}
 
-// Decoder reads the messages of one pgoutput stream in order, protocol version
-// 1. It remembers the relations, so a new stream needs a new Decoder. The zero
-// value is ready. It belongs to one goroutine.
+// Decoder decodes the messages of one pgoutput stream in order, protocol version 1. It
+// remembers the relations, so a new stream needs a new Decoder. The zero value is ready to use.
+// It is used by one goroutine.
 type Decoder struct {
 	relations map[uint32]*Relation
 
-	// Decode returns pointers to these, and to the message.
+	// Decode returns pointers to these.
 	begin    Begin
 	commit   Commit
 	insert   Insert
@@ -175,15 +173,15 @@ type Decoder struct {
 	logical  LogicalMessage
 }
 
-// Relation returns what the stream has said of a table, nil if nothing.
+// Relation returns the description of a table in this stream, or nil if there was none.
 func (d *Decoder) Relation(oid uint32) *Relation { return d.relations[oid] }
 
-// Decode reads one message: the Data of a Frame. The result, except a *Relation,
-// a *Type or an *Origin, is valid until the next call, and its byte slices alias
-// data. Rows are decoded without allocation.
+// Decode decodes one message: the Data of a Frame. The result, except a *Relation, a *Type or
+// an *Origin, is valid until the next call, and its byte slices alias data. Rows are decoded
+// without allocation.
 //
-// The errors are pgwire.ErrMalformed and ErrUnsupported; the stream cannot be
-// followed any further after either.
+// The errors are pgwire.ErrMalformed and ErrUnsupported; after either, the stream cannot be
+// decoded further.
 func (d *Decoder) Decode(data []byte) (Message, error) {
 	if len(data) == 0 {
 		return nil, fmt.Errorf("empty pgoutput message: %w", pgwire.ErrMalformed)
@@ -199,7 +197,7 @@ func (d *Decoder) Decode(data []byte) (Message, error) {
 	return m, nil
 }
 
-// decode returns nil for a type of message that it does not know.
+// decode returns nil for an unknown type of message.
 func (d *Decoder) decode(typ byte, r *reader) Message {
 	switch typ {
 	case 'B':
@@ -266,7 +264,7 @@ func (d *Decoder) decodeTruncate(r *reader) Message {
 	return &d.truncate
 }
 
-// relation reads a Relation and remembers it.
+// relation decodes a Relation and remembers it.
 func (d *Decoder) relation(r *reader) Message {
 	rel := &Relation{OID: r.uint32(), Namespace: r.namespace(), Name: r.string(), Identity: r.byte()}
 	n := int(r.uint16())
@@ -295,14 +293,14 @@ func (d *Decoder) known(r *reader) *Relation {
 	return rel
 }
 
-// reader takes apart one message. After the first thing that is not there, bad
-// holds and everything reads as zero.
+// reader reads the fields of one message. After the first field that is missing, bad is true
+// and all fields read as zero.
 type reader struct {
 	b   []byte
 	bad bool
 }
 
-// take returns the next n bytes, nil if there are fewer.
+// take returns the next n bytes, or nil if there are fewer.
 func (r *reader) take(n int) []byte {
 	if r.bad || n < 0 || n > len(r.b) {
 		r.bad, r.b = true, nil
@@ -369,11 +367,10 @@ func (r *reader) namespace() string {
 	return "pg_catalog"
 }
 
-// sized reads bytes with their length before them.
+// sized reads bytes that are preceded by their length.
 func (r *reader) sized() []byte { return r.take(int(int32(r.uint32()))) }
 
-// row reads a row into dst, which it replaces. The number of values must be the
-// relation's.
+// row reads a row into dst, which it overwrites. The number of values must be the relation's.
 func (r *reader) row(dst []Value, rel *Relation) []Value {
 	dst = dst[:0]
 	n := int(r.uint16())

@@ -10,24 +10,24 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// ProbeConfig says what is to be tailed.
+// ProbeConfig says what a Tail will need.
 type ProbeConfig struct {
 	Table Table
-	// Publication is to be used, or created if it does not exist.
+	// Publication is the name of the publication to use, or to create if it does not exist.
 	Publication string
-	// Slot is to be used if it exists. Default: none, a new one is needed.
+	// Slot is the slot to use if it exists. Default: "", a new one is needed.
 	Slot string
 }
 
-// Finding is a reason why something is not possible or not wise.
+// Finding is a reason why logical replication is impossible or unwise.
 type Finding struct {
-	// About is a short name that does not change, such as "wal_level".
+	// About is a short, stable name, such as "wal_level".
 	About  string
 	Reason string
 	Hint   string // what to do about it; may be empty
 }
 
-// String is one line for an operator.
+// String returns one line for an operator.
 func (f Finding) String() string {
 	if f.Hint == "" {
 		return f.Reason
@@ -35,21 +35,21 @@ func (f Finding) String() string {
 	return f.Reason + " (" + f.Hint + ")"
 }
 
-// Report is what Probe found.
+// Report is the result of Probe.
 type Report struct {
 	Version int // as server_version_num
-	// Obstacles forbid tailing, each for itself. Empty: it is possible.
+	// Obstacles are the reasons why tailing is impossible. If there are none, it is possible.
 	Obstacles []Finding
-	// Warnings do not forbid it.
+	// Warnings do not prevent it.
 	Warnings []Finding
 	// PublicationExists and SlotExists say what is there already.
 	PublicationExists, SlotExists bool
 }
 
-// Possible reports whether nothing stands in the way.
+// Possible reports whether there are no obstacles.
 func (r *Report) Possible() bool { return len(r.Obstacles) == 0 }
 
-// Reason names all obstacles on one line, empty if there are none.
+// Reason returns all obstacles on one line, or "".
 func (r *Report) Reason() string {
 	var all []string
 	for _, f := range r.Obstacles {
@@ -58,18 +58,17 @@ func (r *Report) Reason() string {
 	return strings.Join(all, "; ")
 }
 
-// ServersOwn leaves nothing but the server's own in the search path of a session. Users who
-// may create something in a schema of the path could otherwise have it called by what the
-// session asks.
+// ServersOwn is a statement that limits the search path of a session to the server's own
+// schema. Otherwise users who may create objects in a schema of the path could make the
+// session's queries call these.
 const ServersOwn = "SET search_path = pg_catalog, pg_temp"
 
-// Probe reports whether a table can be tailed through this login, and why not. It
-// changes nothing: it reads settings and the catalog. The error is for a server that
-// cannot be asked at all.
+// Probe reports whether a table can be tailed with this login, and why not. It changes nothing:
+// it reads settings and the catalog. It returns an error if the server cannot be queried at all.
 func Probe(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Report, error) {
 	c, report, err := ConnectProbed(ctx, cfg, want)
 	if c != nil {
-		_ = c.Close() // it has served
+		_ = c.Close() // it has served its purpose
 	}
 	return report, err
 }
@@ -88,12 +87,12 @@ func ConnectProbed(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConf
 		return nil, nil, fmt.Errorf("probe logical replication: %w", err)
 	}
 	p := &prober{conn: c, want: want, report: &Report{Version: c.version}}
-	// By a statement: poolers refuse it as a parameter of the login.
+	// By a statement: poolers reject it as a parameter of the login.
 	if _, err = c.Query(ctx, ServersOwn); err == nil {
 		err = p.run(ctx)
 	}
 	if err != nil || refusal != nil {
-		_ = c.Close() // it has served
+		_ = c.Close() // it has served its purpose
 		c = nil
 	}
 	if err != nil {
@@ -109,7 +108,7 @@ type prober struct {
 	conn   *Conn
 	want   ProbeConfig
 	report *Report
-	// facts are the values of the first query, by their names.
+	// facts are the values of the first query, by column.
 	facts map[string]string
 }
 
@@ -135,8 +134,8 @@ func (p *prober) run(ctx context.Context) error {
 	return nil
 }
 
-// row runs a query of one row and returns it by its columns' names; nil if there
-// is no row. NULL is left out.
+// row runs a query of one row and returns its values by column, without NULLs; nil if there is
+// no row.
 func (p *prober) row(ctx context.Context, sql string) (map[string]string, error) {
 	results, err := p.conn.Query(ctx, sql)
 	if err != nil {
@@ -182,7 +181,7 @@ func (p *prober) ask(ctx context.Context) error {
 
 func (p *prober) is(fact string) bool { return p.facts[fact] == "t" }
 
-// settings judges what the server allows.
+// settings evaluates the server's settings.
 func (p *prober) settings() {
 	if level := p.facts["wal_level"]; level != "logical" {
 		p.obstacle("wal_level", "set wal_level = logical and restart the server; on Amazon RDS, rds.logical_replication = 1",
@@ -192,7 +191,7 @@ func (p *prober) settings() {
 		p.obstacle("standby", "connect to the primary", "the server is a standby, which decodes from PostgreSQL 16 on only")
 	}
 	if !p.report.SlotExists && full(p.facts["slots"], p.facts["max_slots"]) {
-		p.obstacle("max_replication_slots", "drop a slot that nobody uses, or raise max_replication_slots and restart the server",
+		p.obstacle("max_replication_slots", "drop a slot that is not used, or raise max_replication_slots and restart the server",
 			"all %s replication slots are taken", p.facts["max_slots"])
 	}
 	if full(p.facts["senders"], p.facts["max_senders"]) {
@@ -203,12 +202,12 @@ func (p *prober) settings() {
 	case "":
 	case "-1":
 		p.warn("max_slot_wal_keep_size", "set max_slot_wal_keep_size to what the disk can spare",
-			"max_slot_wal_keep_size is unlimited: while nobody reads the slot, the log fills the disk")
+			"max_slot_wal_keep_size is unlimited: while the slot is not read, the log fills the disk")
 	default:
 		p.warn("max_slot_wal_keep_size", "", "max_slot_wal_keep_size is %s: a slot that lags more than that is lost", keep)
 	}
 	if idle := p.facts["idle"]; idle != "" && idle != "0" {
-		p.warn("idle_replication_slot_timeout", "", "idle_replication_slot_timeout is %s: a slot that nobody reads for so long is lost", idle)
+		p.warn("idle_replication_slot_timeout", "", "idle_replication_slot_timeout is %s: a slot that is not read for so long is lost", idle)
 	}
 }
 
@@ -219,7 +218,7 @@ func full(count, limit string) bool {
 	return err1 == nil && err2 == nil && n >= m
 }
 
-// slot judges a slot that exists.
+// slot evaluates an existing slot.
 func (p *prober) slot(ctx context.Context) error {
 	if p.want.Slot == "" {
 		return nil
@@ -247,14 +246,14 @@ func (p *prober) slot(ctx context.Context) error {
 	case s["database"] != p.facts["db"]:
 		p.obstacle("slot", "choose another name", "slot %s exists and belongs to database %s", p.want.Slot, s["database"])
 	case s["status"] == "lost":
-		p.obstacle("slot", "drop the slot and begin anew", "slot %s is lost: the log that it needs is gone", p.want.Slot)
+		p.obstacle("slot", "drop the slot and start over", "slot %s is lost: the log that it needs is gone", p.want.Slot)
 	case s["active"] == "t":
 		p.warn("slot", "", "slot %s is in use by another connection", p.want.Slot)
 	}
 	return nil
 }
 
-// publication judges table, publication and the right to create it.
+// publication evaluates the table, the publication and the privileges to create it.
 func (p *prober) publication(ctx context.Context) error {
 	t := p.want.Table
 	table, err := p.row(ctx, fmt.Sprintf(`SELECT c.relkind AS kind, c.relpersistence AS persistence,
@@ -306,7 +305,7 @@ func (p *prober) publication(ctx context.Context) error {
 	return nil
 }
 
-// refused says why the server refuses a replication connection.
+// refused records that the server rejects a replication connection with err.
 func (p *prober) refused(err error) {
 	if p.conn.version < 120000 {
 		return

@@ -13,24 +13,24 @@ const (
 	codeDuplicateObject       = "42710"
 )
 
-// publication is what the catalog says of a publication and one table.
+// publication describes a publication with regard to one table.
 type publication struct {
 	exists   bool
 	inserts  bool
 	hasTable bool
-	filtered bool // by rows or columns
-	empty    bool // its tables were dropped
-	owned    bool // by the role
+	filtered bool // has a row filter or a column list for the table
+	empty    bool // has no tables (they were dropped)
+	owned    bool // by the session's role
 }
 
-// EnsurePublication creates a publication of the inserts into one table, unless
-// there is one of the name that publishes them; created says which. One that has
-// lost its table, because that was dropped, gets the one that has the name now.
-// Any other that does not publish the table is an error and stays as it is. A
-// partitioned table's rows are published as its own.
+// EnsurePublication creates a publication of the inserts into one table, unless one with that
+// name exists that publishes them; created says which. If the existing one is empty because its
+// table was dropped, it gets the table that has the name now. Any other publication that does
+// not publish the table is an error, and is not changed. Rows of a partitioned table are
+// published under the name of the root.
 //
-// It needs mode Logical or SQL, the right to create in the database, and the
-// table's ownership. The error says which of these is missing.
+// It needs mode Logical or SQL, the CREATE privilege on the database, and ownership of the
+// table. The error says what is missing.
 func EnsurePublication(ctx context.Context, c *Conn, name string, table Table) (created bool, err error) {
 	if created, err = ensurePublication(ctx, c, name, table); err != nil {
 		return false, fmt.Errorf("publish inserts into %s: %w", table, err)
@@ -52,7 +52,7 @@ func ensurePublication(ctx context.Context, c *Conn, name string, table Table) (
 		switch pgwire.CodeOf(err) {
 		case "":
 			return err == nil, err
-		case codeDuplicateObject: // somebody was faster
+		case codeDuplicateObject: // another session was faster
 			if p, err = c.publication(ctx, name, table); err != nil {
 				return false, err
 			}
@@ -65,7 +65,7 @@ func ensurePublication(ctx context.Context, c *Conn, name string, table Table) (
 	}
 	if p.bereft() {
 		_, err := c.Query(ctx, fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", ident(name), table))
-		if err != nil && pgwire.CodeOf(err) != codeDuplicateObject { // somebody was faster
+		if err != nil && pgwire.CodeOf(err) != codeDuplicateObject { // another session was faster
 			return false, fmt.Errorf("put the table into publication %s, which has lost its own: %w", ident(name), err)
 		}
 		return false, nil
@@ -76,8 +76,7 @@ func ensurePublication(ctx context.Context, c *Conn, name string, table Table) (
 	return false, nil
 }
 
-// lacks returns why an existing publication does not send every inserted row,
-// empty if it does.
+// lacks returns why an existing publication does not send every inserted row, or "".
 func (p publication) lacks() string {
 	switch {
 	case !p.hasTable:
@@ -90,11 +89,11 @@ func (p publication) lacks() string {
 	return ""
 }
 
-// bereft reports whether a publication of inserts has no table any more: the one
-// that it was made for was dropped, and maybe made anew.
+// bereft reports whether a publication of inserts has no table any more: its table was dropped,
+// and may have been created again.
 func (p publication) bereft() bool { return p.exists && p.empty && p.inserts }
 
-// publication asks the catalog.
+// publication looks up the publication in the catalog.
 func (c *Conn) publication(ctx context.Context, name string, table Table) (publication, error) {
 	filtered := "false"
 	if c.version >= 150000 {
@@ -105,8 +104,8 @@ func (c *Conn) publication(ctx context.Context, name string, table Table) (publi
 	if c.version >= 150000 {
 		schemas = " AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid)"
 	}
-	// pg_publication_tables lists what is sent, under the name under which it is
-	// sent: of a partitioned table itself or its partitions.
+	// pg_publication_tables lists the tables under the names under which their changes are
+	// sent: for a partitioned table, its own or those of its partitions.
 	sql := fmt.Sprintf(`SELECT p.pubinsert, %[1]s,
 		EXISTS (SELECT 1 FROM pg_catalog.pg_publication_tables l
 			WHERE l.pubname = p.pubname AND l.schemaname = %[2]s AND l.tablename = %[3]s),

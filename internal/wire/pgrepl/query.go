@@ -9,18 +9,18 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Result is the answer to one statement. It is the caller's own.
+// Result is the result of one statement. The caller owns it.
 type Result struct {
 	Fields []pgwire.Field
-	// Rows hold values as the server wrote them, in text; nil is NULL.
+	// Rows hold values in text format; nil is NULL.
 	Rows [][][]byte
-	// Tag names what was done, such as "SELECT 3".
+	// Tag is the command tag, such as "SELECT 3".
 	Tag string
 }
 
-// Query runs a replication command, or SQL where the mode has it, and returns
-// the result of each statement. An error of the server is a *pgwire.Error, and
-// leaves the connection usable.
+// Query runs a replication command, or SQL if the mode allows it, and returns the result of
+// each statement. After an error from the server, which is a *pgwire.Error, the connection
+// remains usable.
 func (c *Conn) Query(ctx context.Context, sql string) ([]Result, error) {
 	if err := checkText(sql); err != nil {
 		return nil, err
@@ -36,8 +36,7 @@ func (c *Conn) Query(ctx context.Context, sql string) ([]Result, error) {
 	return results, err
 }
 
-// queryOne runs a command that answers with exactly one row of at least the
-// given number of columns.
+// queryOne runs a command that returns exactly one row of at least the given number of columns.
 func (c *Conn) queryOne(ctx context.Context, sql string, columns int) ([][]byte, error) {
 	results, err := c.Query(ctx, sql)
 	if err != nil {
@@ -53,8 +52,8 @@ func (c *Conn) queryOne(ctx context.Context, sql string, columns int) ([][]byte,
 	return row, nil
 }
 
-// answer reads to ReadyForQuery and hands over each result. An interruption on
-// the way breaks the connection: nobody could tell later whose answer comes.
+// answer reads up to ReadyForQuery and passes on each result. An interruption breaks the
+// connection, because the rest of the response could not be told from the next one.
 func (c *Conn) answer(ctx context.Context, yield func(Result) error) error {
 	var refused error
 	for {
@@ -75,8 +74,7 @@ func (c *Conn) answer(ctx context.Context, yield func(Result) error) error {
 	}
 }
 
-// result reads one statement's result. done says that ReadyForQuery came
-// instead.
+// result reads one statement's result. done means that ReadyForQuery was read instead.
 func (c *Conn) result(ctx context.Context) (r Result, done bool, err error) {
 	for {
 		typ, body, err := c.next(ctx)
@@ -109,8 +107,8 @@ func (c *Conn) result(ctx context.Context) (r Result, done bool, err error) {
 	}
 }
 
-// aside handles messages that may come at any time. Any other is an error, as
-// is an ErrorResponse.
+// aside handles messages that may arrive at any time. Any other message is an error, as is an
+// ErrorResponse.
 func (c *Conn) aside(typ byte, body []byte) error {
 	switch typ {
 	case pgwire.ServerNotice, pgwire.ServerNotification, pgwire.ServerParameterStatus:
@@ -121,8 +119,7 @@ func (c *Conn) aside(typ byte, body []byte) error {
 	return c.fail(fmt.Errorf("unexpected message %q: %w", typ, pgwire.ErrMalformed))
 }
 
-// serverError returns what an ErrorResponse says. After a fatal one the server
-// closes the connection.
+// serverError parses an ErrorResponse. After a fatal error the server closes the connection.
 func (c *Conn) serverError(body []byte) error {
 	e, err := pgwire.ParseError(body)
 	if err != nil {
@@ -134,16 +131,16 @@ func (c *Conn) serverError(body []byte) error {
 	return e
 }
 
-// ident quotes a name for SQL and for replication commands.
+// ident quotes an identifier for SQL and for replication commands.
 func ident(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// literal quotes a text for replication commands, which know no escape but the
-// doubled quote, and for SQL, in which Connect sees to the same.
+// literal quotes a string for replication commands, which know no escape but a doubled quote,
+// and for SQL, for which Connect sets standard_conforming_strings.
 func literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// checkText refuses what would end a message early.
+// checkText rejects text that would end a message early.
 func checkText(s string) error {
 	if strings.ContainsRune(s, 0) {
 		return errors.New("the text holds a NUL byte")

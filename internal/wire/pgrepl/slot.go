@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// ErrVersion reports a command that the server's version does not have.
+// ErrVersion says that the server's version does not have a command.
 var ErrVersion = errors.New("the server is too old for this")
 
-// SlotKind is what a slot keeps the log for.
+// SlotKind is the kind of a replication slot.
 type SlotKind string
 
 // The kinds of slot, as pg_replication_slots names them.
@@ -19,52 +19,51 @@ const (
 	PhysicalSlot SlotKind = "physical"
 )
 
-// SnapshotMode says what becomes of the snapshot that a new logical slot begins
-// with: it sees exactly what is committed before the slot's first change.
+// SnapshotMode says what happens to the snapshot of a new logical slot: it sees exactly what
+// was committed before the slot's first change.
 type SnapshotMode string
 
 // The modes of a snapshot.
 const (
-	// NoSnapshot makes none.
+	// NoSnapshot creates none.
 	NoSnapshot SnapshotMode = "nothing"
-	// ExportSnapshot offers it to other sessions (SET TRANSACTION SNAPSHOT)
-	// until the next command on this connection.
+	// ExportSnapshot exports it to other sessions (SET TRANSACTION SNAPSHOT) until the next
+	// command on this connection.
 	ExportSnapshot SnapshotMode = "export"
-	// UseSnapshot takes it for the transaction that runs on this connection,
-	// which must be REPEATABLE READ and READ ONLY, and just begun.
+	// UseSnapshot uses it for the current transaction of this connection, which must be
+	// REPEATABLE READ and READ ONLY, and just begun.
 	UseSnapshot SnapshotMode = "use"
 )
 
-// SlotConfig describes a slot to be made.
+// SlotConfig describes a slot to create.
 type SlotConfig struct {
 	Name string // lower-case letters, digits and underscores
 	Kind SlotKind
-	// Plugin decodes for a logical slot. Default: pgoutput.
+	// Plugin is the output plugin of a logical slot. Default: pgoutput.
 	Plugin string
-	// Temporary slots vanish with their connection.
+	// Temporary makes the server drop the slot at the end of the connection.
 	Temporary bool
-	// Snapshot of a logical slot. Default: NoSnapshot.
+	// Snapshot is for a logical slot. Default: NoSnapshot.
 	Snapshot SnapshotMode
-	// Reserve makes a physical slot keep the log from now on, and not only from
-	// the first connection that uses it.
+	// Reserve makes a physical slot keep the log from now on, instead of from the first
+	// connection that uses it.
 	Reserve bool
-	// Failover has a logical slot kept on standbys too. It needs PostgreSQL 17.
+	// Failover synchronizes a logical slot to standbys. It needs PostgreSQL 17.
 	Failover bool
 }
 
-// Slot is a slot that was made.
+// Slot is a new slot.
 type Slot struct {
 	Name string
-	// Start is where a logical slot begins to decode: the first transaction
-	// that it sees commits behind this. 0 for a physical slot.
+	// Start is where a logical slot begins to decode: it sees transactions that commit after
+	// this position. 0 for a physical slot.
 	Start LSN
-	// Snapshot is the name of an exported snapshot, else empty.
+	// Snapshot is the name of an exported snapshot, or "".
 	Snapshot string
 }
 
-// CreateSlot makes a replication slot. A logical one waits for the transactions
-// that run to end. The slot keeps the log, and fills the disk if nobody reads it
-// or drops it.
+// CreateSlot creates a replication slot. A logical slot waits for running transactions to end.
+// The slot keeps the log, and fills the disk if it is neither read nor dropped.
 func (c *Conn) CreateSlot(ctx context.Context, cfg SlotConfig) (Slot, error) {
 	command, err := createSlot(cfg, c.version)
 	if err != nil {
@@ -83,7 +82,7 @@ func (c *Conn) CreateSlot(ctx context.Context, cfg SlotConfig) (Slot, error) {
 	return slot, nil
 }
 
-// createSlot writes the command, in the form that a server's version has.
+// createSlot returns the command, in the syntax of the server's version.
 func createSlot(cfg SlotConfig, version int) (string, error) {
 	if err := checkSlotName(cfg.Name); err != nil {
 		return "", err
@@ -134,7 +133,7 @@ func createSlot(cfg SlotConfig, version int) (string, error) {
 	return b + " (" + strings.Join(options, ", ") + ")", nil
 }
 
-// checkSlotName applies the server's own rule before a name goes into a command.
+// checkSlotName applies the server's own rule before a name is used in a command.
 func checkSlotName(name string) error {
 	odd := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }
 	if len(name) == 0 || len(name) > 63 || strings.ContainsFunc(name, odd) {
@@ -143,8 +142,8 @@ func checkSlotName(name string) error {
 	return nil
 }
 
-// DropSlot drops a slot. wait has the server wait until it is not in use, instead
-// of refusing.
+// DropSlot drops a slot. If it is in use, wait makes the server wait instead of returning an
+// error.
 func (c *Conn) DropSlot(ctx context.Context, name string, wait bool) error {
 	if err := checkSlotName(name); err != nil {
 		return fmt.Errorf("drop replication slot: %w", err)
@@ -159,14 +158,14 @@ func (c *Conn) DropSlot(ctx context.Context, name string, wait bool) error {
 	return nil
 }
 
-// SlotPosition is what a physical slot keeps.
+// SlotPosition is the position of a physical slot.
 type SlotPosition struct {
-	Restart  LSN    // the oldest position kept; 0 if nothing is reserved
-	Timeline uint32 // on which Restart lies; 0 if nothing is reserved
+	Restart  LSN    // the oldest position kept; 0 if no log is reserved
+	Timeline uint32 // the timeline of Restart; 0 if no log is reserved
 }
 
-// ReadSlot returns the position of a physical slot; found is false when there
-// is no slot of the name. It needs PostgreSQL 15 (ErrVersion).
+// ReadSlot returns the position of a physical slot; found is false if the slot does not exist.
+// It needs PostgreSQL 15 (ErrVersion).
 func (c *Conn) ReadSlot(ctx context.Context, name string) (p SlotPosition, found bool, err error) {
 	if p, found, err = c.readSlot(ctx, name); err != nil {
 		return SlotPosition{}, false, fmt.Errorf("read replication slot %s: %w", name, err)

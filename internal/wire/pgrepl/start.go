@@ -8,20 +8,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// LogicalConfig says what to decode.
+// LogicalConfig configures logical decoding.
 type LogicalConfig struct {
 	StreamConfig
 	Slot string
-	// Start is where to begin, if that is behind what the slot has confirmed.
-	// Default: 0, where the slot is.
+	// Start is where to begin if that is after the slot's confirmed position. Default: 0, the
+	// confirmed position.
 	Start LSN
-	// Options are the plugin's, as name and value.
+	// Options are the plugin's options: names and values.
 	Options []pgwire.Param
 }
 
-// StartLogical begins to stream what a slot's plugin decodes. The connection is
-// the stream's until it has ended. It cannot be used for a second such stream:
-// servers remember that the first was ended, and end the second at once.
+// StartLogical starts to stream what a slot's plugin decodes. The connection is in use until
+// the stream has ended. It cannot be used for a second logical stream: servers remember that
+// the first was ended, and end the second at once.
 func (c *Conn) StartLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
 	s, err := c.startLogical(ctx, cfg)
 	if err != nil {
@@ -51,19 +51,19 @@ func (c *Conn) startLogical(ctx context.Context, cfg LogicalConfig) (*Stream, er
 	return c.start(ctx, command, cfg.StreamConfig)
 }
 
-// PhysicalConfig says what log to stream.
+// PhysicalConfig configures streaming of the log.
 type PhysicalConfig struct {
 	StreamConfig
 	Slot string // Default: none
 	// Start is where to begin. Required.
 	Start LSN
-	// Timeline to stream. The stream of an old one ends where it was left.
-	// Default: 0, the server's own.
+	// Timeline is the timeline to stream. The stream of an old timeline ends at its end.
+	// Default: 0, the server's current one.
 	Timeline uint32
 }
 
-// StartPhysical begins to stream the log as it is. The connection is the
-// stream's until it has ended.
+// StartPhysical starts to stream the log unchanged. The connection is in use until the stream
+// has ended.
 func (c *Conn) StartPhysical(ctx context.Context, cfg PhysicalConfig) (*Stream, error) {
 	s, err := c.startPhysical(ctx, cfg)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Conn) start(ctx context.Context, command string, cfg StreamConfig) (*St
 			go s.beat(pulse)
 			return s, nil
 		case pgwire.ServerRowDescription, pgwire.ServerCommandComplete:
-			// An old timeline asked for from its very end: nothing to send.
+			// An old timeline was requested from its very end: there is nothing to send.
 			close(s.pulse)
 			s.ended = true
 			return s, s.finish(ctx)

@@ -13,21 +13,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// ErrSilent reports a server from which nothing came for StreamConfig.Timeout,
-// though it was asked.
+// ErrSilent says that nothing was received from the server for StreamConfig.Timeout, although
+// it was asked for a reply.
 var ErrSilent = errors.New("no word from the server")
 
-// ErrShutdown reports that the server has sent everything and shuts down.
+// ErrShutdown says that the server has sent everything and shuts down.
 var ErrShutdown = errors.New("the server shuts down")
 
-// StreamConfig says how the two ends keep in touch while they stream.
+// StreamConfig configures keepalives while streaming.
 type StreamConfig struct {
-	// StatusInterval is how often the position is reported. It must be well
-	// below the server's wal_sender_timeout. Default: 10 s.
+	// StatusInterval is how often the position is reported. It must be well below the server's
+	// wal_sender_timeout. Default: 10 s.
 	StatusInterval time.Duration
-	// Timeout is how long a server may be silent while somebody waits for it.
-	// After half of that it is asked for a sign of life. Default: 60 s;
-	// negative: for ever.
+	// Timeout is how long a server may be silent while Receive waits for it. After half of that
+	// time it is asked for a reply. Default: 60 s; negative: no limit.
 	Timeout time.Duration
 }
 
@@ -44,14 +43,14 @@ func (c StreamConfig) validate() error {
 	return nil
 }
 
-// Stream is what START_REPLICATION begins. Receive and End belong to one
-// goroutine; SetPosition, Position and Report may be called from anywhere. While it
-// runs, a goroutine of its own reports the position at intervals, even if nobody
-// receives: a slow consumer keeps its connection.
+// Stream is a stream that START_REPLICATION started. Receive and End are called by one
+// goroutine; SetPosition, Position and Report are safe for concurrent use. While it runs, a
+// goroutine reports the position at intervals, even if Receive is not called: a slow consumer
+// keeps its connection.
 type Stream struct {
 	conn  *Conn
 	cfg   StreamConfig
-	owing atomic.Bool // a requested reply has not been sent
+	owing atomic.Bool // a requested reply was not sent yet
 	ended bool        // the server has sent CopyDone, or never began
 	done  bool        // ReadyForQuery has been read
 	next  NextTimeline
@@ -59,25 +58,24 @@ type Stream struct {
 	written, flushed, applied atomic.Uint64
 
 	sending sync.Mutex
-	over    bool // our CopyDone has been sent, nothing may follow it
+	over    bool // our CopyDone was sent; nothing may follow it
 
 	stop  context.CancelFunc
-	pulse chan struct{} // closed when the goroutine has ended
+	pulse chan struct{} // closed when the reporting goroutine has ended
 }
 
-// NextTimeline says where a stream of an old timeline goes on.
+// NextTimeline says where the log continues after the stream of an old timeline.
 type NextTimeline struct {
 	Timeline uint32
-	Start    LSN // where the old timeline was left
+	Start    LSN // where the old timeline ends
 }
 
-// Receive returns the next frame, whose Data is valid until the next call. It
-// returns io.EOF at the end of an old timeline: Next says where to go on. When
-// ctx ends nothing is lost: Receive can be called again, and so can Report and
-// End.
+// Receive returns the next frame, whose Data is valid until the next call. It returns io.EOF at
+// the end of an old timeline: Next says where the log continues. If ctx ends, nothing is lost:
+// Receive, Report and End can be called again.
 //
-// A server that shuts down waits until the flushed position that it is told is
-// the end of its log; then comes ErrShutdown.
+// A server that shuts down waits until the reported flush position is the end of its log; then
+// Receive returns ErrShutdown.
 func (s *Stream) Receive(ctx context.Context) (Frame, error) {
 	if s.ended {
 		return Frame{}, io.EOF
@@ -137,13 +135,13 @@ func (s *Stream) abandon(ctx context.Context, err error) error {
 	return err
 }
 
-// halt ends the goroutine that reports.
+// halt ends the reporting goroutine.
 func (s *Stream) halt() {
 	s.stop()
 	<-s.pulse
 }
 
-// retire makes sure that nothing more is sent on behalf of the stream.
+// retire makes sure that nothing more is sent for the stream.
 func (s *Stream) retire() {
 	s.halt()
 	s.sending.Lock()
@@ -151,7 +149,7 @@ func (s *Stream) retire() {
 	s.over = true
 }
 
-// finish reads what the command ends with, after both sides' CopyDone.
+// finish reads the end of the command's response, after the CopyDone of both sides.
 func (s *Stream) finish(ctx context.Context) error {
 	if s.done {
 		return nil
@@ -177,7 +175,7 @@ func (s *Stream) finish(ctx context.Context) error {
 	})
 }
 
-// drain skips keepalives that a server sends even behind its CopyDone.
+// drain skips keepalives that a server sends even after its CopyDone.
 func (s *Stream) drain(ctx context.Context) error {
 	for {
 		typ, body, err := s.conn.peek(ctx)
@@ -188,12 +186,12 @@ func (s *Stream) drain(ctx context.Context) error {
 	}
 }
 
-// Next says where the stream goes on after Receive has returned io.EOF. ok is
-// false if it does not.
+// Next says where the log continues after Receive has returned io.EOF. ok is false if it does
+// not.
 func (s *Stream) Next() (next NextTimeline, ok bool) { return s.next, s.next.Timeline != 0 }
 
-// SetPosition sets what the server is told from now on: at the next interval, at
-// the next request, or by Report. A field never goes back.
+// SetPosition sets the position to report to the server: at the next interval, at the next
+// request, or by Report. A field never decreases.
 func (s *Stream) SetPosition(p Position) {
 	advance(&s.written, p.Written)
 	advance(&s.flushed, p.Flushed)
@@ -209,17 +207,16 @@ func advance(field *atomic.Uint64, to LSN) {
 	}
 }
 
-// Position is what the server is told.
+// Position returns the position that is reported to the server.
 func (s *Stream) Position() Position {
 	return Position{LSN(s.written.Load()), LSN(s.flushed.Load()), LSN(s.applied.Load())}
 }
 
-// statusPatience bounds the sending of a status update of some forty bytes,
-// which a context must not cut in two.
+// statusPatience limits the sending of a status update of some forty bytes, which a context
+// must not interrupt in the middle.
 const statusPatience = 5 * time.Second
 
-// Report tells the server the position now. After the end of the stream it does
-// nothing.
+// Report reports the position to the server now. After the end of the stream it does nothing.
 func (s *Stream) Report(ctx context.Context) error { return s.report(ctx, false) }
 
 func (s *Stream) report(ctx context.Context, ask bool) error {
@@ -247,9 +244,9 @@ func (s *Stream) copyDone(ctx context.Context) error {
 	return s.conn.write(ctx, pgwire.AppendCopyDone(nil))
 }
 
-// End reports the position, asks the server to end the stream, and discards
-// what is still on its way. The connection can be used for other commands then,
-// SQL where its mode has it; see StartLogical.
+// End reports the position, asks the server to end the stream, and discards what it still
+// sends. After that the connection can be used for other commands, and for SQL if its mode
+// allows it; see StartLogical.
 func (s *Stream) End(ctx context.Context) error {
 	if s.done {
 		return nil
@@ -277,8 +274,8 @@ func (s *Stream) End(ctx context.Context) error {
 	return nil
 }
 
-// beat reports the position at intervals, and looks whether the server is still
-// there while somebody waits for it.
+// beat reports the position at intervals, and checks that the server responds while Receive
+// waits for it.
 func (s *Stream) beat(ctx context.Context) {
 	defer close(s.pulse)
 	tick := s.cfg.StatusInterval
@@ -309,7 +306,7 @@ func (s *Stream) beat(ctx context.Context) {
 			continue
 		}
 		if err := s.report(ctx, ask); err != nil {
-			s.conn.interrupt() // the reader learns the reason
+			s.conn.interrupt() // the reader returns the reason
 			return
 		}
 		reported = now

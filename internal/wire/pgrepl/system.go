@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// System is the answer to IDENTIFY_SYSTEM.
+// System is the response to IDENTIFY_SYSTEM.
 type System struct {
-	// ID is the same for a cluster and its standbys, and no other.
+	// ID is the system identifier, shared by a cluster and its standbys.
 	ID       string
 	Timeline uint32
-	// Flushed is how far the log is on the server's disk.
+	// Flushed is the end of the log on the server's disk.
 	Flushed LSN
-	// Database is empty in mode Physical.
+	// Database is "" in mode Physical.
 	Database string
 }
 
-// Identify says which cluster this is and where its log ends. It needs mode
-// Logical or Physical, as every replication command does.
+// Identify returns the cluster's identifier and the end of its log. Like every replication
+// command, it needs mode Logical or Physical.
 func (c *Conn) Identify(ctx context.Context) (System, error) {
 	s, err := c.identify(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Conn) SegmentSize(ctx context.Context) (int64, error) {
 	return size, nil
 }
 
-// parseSize reads a size as SHOW prints it, in bytes.
+// parseSize parses a size as SHOW prints it, and returns bytes.
 func parseSize(s string) (int64, error) {
 	digits := strings.TrimRight(s, "BkMGT")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -93,14 +93,14 @@ func parseSize(s string) (int64, error) {
 	return n << shift, nil
 }
 
-// History is the file that tells where a timeline comes from.
+// History is the history file of a timeline.
 type History struct {
 	Timeline uint32
 	Name     string // of the file, such as "00000002.history"
 	Content  []byte
 }
 
-// TimelineHistory fetches the history of a timeline. Timeline 1 has none.
+// TimelineHistory fetches the history file of a timeline. Timeline 1 has none.
 func (c *Conn) TimelineHistory(ctx context.Context, timeline uint32) (History, error) {
 	row, err := c.queryOne(ctx, fmt.Sprintf("TIMELINE_HISTORY %d", timeline), 2)
 	if err != nil {
@@ -113,14 +113,14 @@ func (c *Conn) TimelineHistory(ctx context.Context, timeline uint32) (History, e
 	return h, nil
 }
 
-// Ancestor is a timeline that another one continues.
+// Ancestor is a timeline from which another one descends.
 type Ancestor struct {
 	Timeline uint32
-	// End is where it was left: what lies behind belongs to its successor.
+	// End is where the timeline was left: the log after it belongs to the next one.
 	End LSN
 }
 
-// Ancestors reads the file: the timelines from the first to the one before.
+// Ancestors parses the file: it returns the timelines from the first to the immediate ancestor.
 func (h History) Ancestors() ([]Ancestor, error) {
 	var list []Ancestor
 	for s := bufio.NewScanner(bytes.NewReader(h.Content)); s.Scan(); {

@@ -16,35 +16,31 @@ import (
 // TailConfig says what to tail.
 type TailConfig struct {
 	StreamConfig
-	// Slot is a logical slot of pgoutput in the connection's database; CreateSlot
-	// makes one.
+	// Slot is a logical slot of pgoutput in the connection's database; CreateSlot creates one.
 	Slot string
-	// Publications say what the server sends. They must exist before the first
-	// change that is to be seen is made. One that does not exist is an error of
-	// Next; from PostgreSQL 18 on it sends nothing, and nobody is told.
+	// Publications say what the server sends. They must exist before the first change that is
+	// to be received. If one does not exist, Next returns an error; since PostgreSQL 18 it
+	// silently gets nothing.
 	Publications []string
-	// Tables leaves out what the publications have besides. Default: all that
-	// they have.
+	// Tables restricts the tables of the publications. Default: all of them.
 	Tables []Table
-	// Start leaves out what ended before this position, which is the End of an
-	// earlier event and counts as confirmed. Default: 0, begin where the slot was
-	// confirmed last.
+	// Start skips what ended before this position, which is the End of an earlier event and
+	// counts as confirmed. Default: 0, the slot's confirmed position.
 	Start LSN
-	// Binary has values sent in binary where their type can. It needs PostgreSQL
-	// 14.
+	// Binary requests values in binary format if their type has one. It needs PostgreSQL 14.
 	Binary bool
-	// Messages are the prefixes of the messages of pg_logical_emit_message that
-	// are wanted. It needs PostgreSQL 14. Default: none.
+	// Messages are the prefixes of the messages of pg_logical_emit_message to receive. It needs
+	// PostgreSQL 14. Default: none.
 	Messages []string
 }
 
-// Table names a table.
+// Table is the name of a table.
 type Table struct{ Namespace, Name string }
 
 // String quotes the name for SQL.
 func (t Table) String() string { return ident(t.Namespace) + "." + ident(t.Name) }
 
-// EventKind says what an event is.
+// EventKind is the kind of an event.
 type EventKind byte
 
 // The kinds of event.
@@ -58,15 +54,15 @@ const (
 	EventCommit
 )
 
-// Event is one change, message or commit. Its rows and message are valid until
-// the next call of the Tail; Tx and Relation may be kept.
+// Event is one change, message or commit. Its rows and its message are valid until the next
+// call of Next; Tx and Relation may be kept.
 type Event struct {
 	Kind EventKind
-	// Tx is the transaction. It is nil for a message outside any.
+	// Tx is the transaction. It is nil for a message outside of transactions.
 	Tx *Tx
-	// End is what Confirm takes when all events so far are done with: the end of
-	// the transaction in an EventCommit, of the message in an EventMessage without
-	// a Tx. Else 0.
+	// End is the argument of Confirm when all events so far were processed: the end of the
+	// transaction in an EventCommit, of the message in an EventMessage without a Tx. Otherwise
+	// 0.
 	End LSN
 
 	Relation *Relation // of EventInsert, EventUpdate, EventDelete, EventTruncate
@@ -76,43 +72,41 @@ type Event struct {
 	Message  *LogicalMessage
 }
 
-// Tx is a transaction that has committed.
+// Tx is a committed transaction.
 type Tx struct {
-	// CommitLSN orders transactions as they committed. It is the same however
-	// often the transaction is sent, and no other has it.
+	// CommitLSN orders transactions by their commits. It is unique, and the same each time the
+	// transaction is sent.
 	CommitLSN LSN
 	Time      time.Time // when it committed, by the server's clock
 	XID       uint32
 }
 
-// Tail is a stream of the changes of chosen tables, transaction by transaction
-// in the order of their commits. One goroutine receives; Confirm, Confirmed and
-// Report may be called from anywhere.
+// Tail is a stream of the changes of selected tables, transaction by transaction in commit
+// order. One goroutine receives; Confirm, Confirmed and Report are safe for concurrent use.
 //
-// The position that the server is told moves with Confirm only, and while all
-// that was received is confirmed, also with what the server has had to say of
-// other tables: a quiet table does not keep the log of a busy server.
+// The position reported to the server advances only with Confirm and, while everything received
+// is confirmed, with what the server sends about other tables: a table with few changes does
+// not make a busy server keep its log.
 type Tail struct {
 	stream  *Stream
 	decoder Decoder
 	cfg     TailConfig
 	wanted  map[uint32]bool // by the OID of a relation
 
-	tx      *Tx // that is being received
+	tx      *Tx // the transaction being received
 	touched bool
 	event   Event
-	queue   []*Relation // of a truncate, that are still to be told
+	queue   []*Relation // relations of a truncate that Next has not returned yet
 
 	mu        sync.Mutex
-	received  LSN // end of the last event that was handed out
+	received  LSN // End of the last event that Next returned
 	confirmed LSN
-	// passed is how far the server has sent, with nothing handed out behind
-	// received.
+	// passed is how far the server has sent without anything to return after received.
 	passed LSN
 }
 
-// StartTail begins to tail, on a connection of mode Logical. The connection is
-// the tail's until it has ended.
+// StartTail starts to tail, on a connection of mode Logical. The connection is in use until the
+// tail has ended.
 func (c *Conn) StartTail(ctx context.Context, cfg TailConfig) (*Tail, error) {
 	options, err := tailOptions(cfg, c.version)
 	if err != nil {
@@ -128,19 +122,19 @@ func (c *Conn) StartTail(ctx context.Context, cfg TailConfig) (*Tail, error) {
 	if err != nil {
 		return nil, err
 	}
-	// While it catches up, a server reports positions before the one that the slot
-	// has confirmed, and until PostgreSQL 18 it would move the slot back there.
+	// While it catches up, a server reports positions before the slot's confirmed one. Before
+	// PostgreSQL 18, confirming them would move the slot back.
 	stream.SetPosition(At(max(floor, cfg.Start)))
 	return &Tail{stream: stream, cfg: cfg, wanted: map[uint32]bool{}}, nil
 }
 
-// confirmedFlush returns the position that a logical slot was confirmed at.
+// confirmedFlush returns the confirmed position of a logical slot.
 func (c *Conn) confirmedFlush(ctx context.Context, slot string) (LSN, error) {
 	results, err := c.Query(ctx, "SELECT confirmed_flush_lsn FROM pg_catalog.pg_replication_slots WHERE slot_name = "+literal(slot))
 	if err != nil {
 		return 0, fmt.Errorf("look up replication slot %s: %w", slot, err)
 	}
-	// A slot that is not there is for START_REPLICATION to tell.
+	// If the slot does not exist, START_REPLICATION reports it.
 	if len(results) == 0 || len(results[0].Rows) == 0 || results[0].Rows[0][0] == nil {
 		return 0, nil
 	}
@@ -172,8 +166,7 @@ func tailOptions(cfg TailConfig, version int) ([]pgwire.Param, error) {
 	return options, nil
 }
 
-// Next returns the next event. When ctx ends nothing is lost, and Next can be
-// called again.
+// Next returns the next event. If ctx ends, nothing is lost, and Next can be called again.
 func (t *Tail) Next(ctx context.Context) (*Event, error) {
 	for {
 		if len(t.queue) > 0 {
@@ -204,8 +197,8 @@ func (t *Tail) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// skip reports whether data is a change of a table that is not wanted. It looks at
-// the first five bytes only, so such rows are not decoded.
+// skip reports whether data is a change of a table that is not wanted. It reads only the first
+// five bytes, so such rows are not decoded.
 func (t *Tail) skip(data []byte) bool {
 	if len(data) < 5 {
 		return false
@@ -218,7 +211,7 @@ func (t *Tail) skip(data []byte) bool {
 	return false
 }
 
-// handle turns a message into an event, nil if it is none.
+// handle converts a message to an event; nil if it is none.
 func (t *Tail) handle(m Message) (*Event, error) {
 	switch m := m.(type) {
 	case *Begin:
@@ -273,8 +266,7 @@ func (t *Tail) message(m *LogicalMessage) (*Event, error) {
 	t.event = Event{Kind: EventMessage, Tx: t.tx, Message: m}
 	switch {
 	case !m.Transactional:
-		// The server sends again what begins at the confirmed position, so it
-		// takes one byte more.
+		// The server repeats what begins at the confirmed position, so confirm one byte more.
 		t.event.Tx, t.event.End = nil, m.LSN+1
 		t.hand(t.event.End)
 	case t.tx == nil:
@@ -300,18 +292,18 @@ func (t *Tail) commit(m *Commit) (*Event, error) {
 	return &t.event, nil
 }
 
-// hand notes that what ends here is handed out and must be confirmed.
+// hand records that an event with this End was returned and must be confirmed.
 func (t *Tail) hand(end LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.received = max(t.received, end)
 }
 
-// pass notes that the server has sent all that ends before this, and nothing of
-// it was for us since the last event.
+// pass records that the server has sent everything that ends before this position, without
+// anything to return since the last event.
 func (t *Tail) pass(end LSN) {
 	if t.tx != nil {
-		return // its first rows may be handed out already, and End not known
+		return // its first rows may have been returned already, and End is unknown
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -319,13 +311,13 @@ func (t *Tail) pass(end LSN) {
 	t.settle()
 }
 
-// Confirm says that all events up to this End are done with and need not be sent
-// again. The server is told at the next interval, or by Report.
+// Confirm says that all events up to this End were processed and need not be sent again. The
+// server is told at the next interval, or by Report.
 //
-// A server that restarts may go back to an older position: before PostgreSQL 17
-// even after a clean shutdown, and after a crash always. Who must not see events
-// twice keeps the last End, in one transaction with what the events brought
-// about, and passes it as TailConfig.Start.
+// A server that restarts may return to an older position: always after a crash, and before
+// PostgreSQL 17 even after a clean shutdown. A caller that must not process events twice stores
+// the last End, in one transaction with the effects of the events, and passes it as
+// TailConfig.Start.
 func (t *Tail) Confirm(end LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -333,8 +325,7 @@ func (t *Tail) Confirm(end LSN) {
 	t.settle()
 }
 
-// settle sets the position that follows from what is confirmed. The caller holds
-// mu.
+// settle sets the position that follows from what is confirmed. The caller holds mu.
 func (t *Tail) settle() {
 	safe := t.confirmed
 	if t.confirmed >= t.received {
@@ -343,11 +334,10 @@ func (t *Tail) settle() {
 	t.stream.SetPosition(At(safe))
 }
 
-// Report tells the server now what is confirmed.
+// Report reports the confirmed position to the server now.
 func (t *Tail) Report(ctx context.Context) error { return t.stream.Report(ctx) }
 
-// End tells the server what is confirmed and ends the stream. The connection can
-// be used for SQL then, and not for another tail. In the middle of a large transaction the
-// server first sends all of it, to be discarded: Report and Conn.Close are
-// quicker.
+// End reports the confirmed position and ends the stream. After that the connection can be used
+// for SQL, but not for another tail. In the middle of a large transaction the server first
+// sends the rest of it, which is discarded: Report and Conn.Close are faster.
 func (t *Tail) End(ctx context.Context) error { return t.stream.End(ctx) }

@@ -8,61 +8,58 @@ import (
 	"time"
 )
 
-// WALSink takes the server's log. Its methods are called by one goroutine.
+// WALSink stores the server's log. Its methods are called by one goroutine.
 type WALSink interface {
-	// OpenSegment begins a segment, from its first byte. What is there of it from
-	// an earlier attempt is written over: the bytes are the same.
+	// OpenSegment begins a segment at its first byte. What an earlier attempt left of it is
+	// overwritten: the bytes are the same.
 	OpenSegment(s Segment) (SegmentWriter, error)
-	// History keeps the history of a timeline, durably, before the first segment
-	// of that timeline.
+	// History stores the history file of a timeline, durably, before the first segment of that
+	// timeline.
 	History(h History) error
 }
 
-// SegmentWriter takes one segment.
+// SegmentWriter stores one segment.
 type SegmentWriter interface {
-	// WriteAt writes bytes in order and without gaps, as io.WriterAt.
+	// WriteAt writes bytes in order and without gaps.
 	io.WriterAt
-	// Sync makes durable what was written. Only then is it reported to the
-	// server, which may throw its own copy away.
+	// Sync makes durable what was written. Only after that is it reported to the server, which
+	// may then remove its own copy.
 	Sync() error
-	// Close ends the segment. complete says that it holds all its bytes and that
-	// Sync has succeeded; otherwise more may come in a later attempt, or never,
-	// if the timeline was left inside it.
+	// Close ends the segment. complete says that all its bytes were written and that Sync has
+	// succeeded; otherwise the rest may follow in a later attempt, or never, if the timeline
+	// ends within it.
 	Close(complete bool) error
 }
 
 // ReceiveConfig says which log to receive.
 type ReceiveConfig struct {
 	StreamConfig
-	// Slot is a physical slot, which keeps the server from throwing away what is
-	// not received yet. Default: none.
+	// Slot is a physical slot, which makes the server keep log until it was received. Default:
+	// none.
 	Slot string
-	// Start is where to begin; it is rounded down to the start of its segment.
-	// Default: 0, where Slot keeps the log from (PostgreSQL 15), else where the
-	// server's log ends.
+	// Start is where to begin; it is rounded down to the start of its segment. Default: 0, from
+	// where Slot keeps the log (PostgreSQL 15), or else the end of the server's log.
 	Start LSN
-	// Timeline of Start. Default: 0, the slot's with its position, else the
-	// server's.
+	// Timeline is that of Start. Default: 0, that of the slot's position, or else the server's.
 	Timeline uint32
-	// Until ends the reception without an error once all before it is safe.
-	// Default: 0, never.
+	// Until ends the reception without an error when everything before it is stored. Default:
+	// 0, no end.
 	Until LSN
-	// Synchronous has every write made durable and reported as soon as no more
-	// has arrived. Otherwise that happens at the end of a segment, at each
-	// StatusInterval (but for at most half of the time), and when the server asks.
-	// Default: false.
+	// Synchronous syncs and reports each write as soon as no more has arrived. Otherwise that
+	// happens at the end of a segment, at each StatusInterval (but for at most half of the
+	// time), and when the server requests it. Default: false.
 	Synchronous bool
-	// OnFlush, if not nil, is called with each new position up to which the log
-	// is safe, and its timeline.
+	// OnFlush, if not nil, is called with each new position up to which the log is durable, and
+	// its timeline.
 	OnFlush func(timeline uint32, flushed LSN)
 }
 
-// ReceiveWAL receives the log into sink until ctx ends, an error or
-// ReceiveConfig.Until. It follows the server onto new timelines. It returns how
-// far the log is safe, on which timeline: a later call begins there. The error
-// of a server that shuts down cleanly is ErrShutdown: all its log is safe then.
+// ReceiveWAL receives the log into sink until ctx ends, an error occurs or Until is reached. It
+// follows the server to new timelines. It returns up to where the log is durable, and on which
+// timeline: a later call begins there. If the server shuts down cleanly, the error is
+// ErrShutdown, and all its log is durable.
 //
-// The connection, of mode Physical or Logical, can be used again only after nil.
+// The connection, of mode Physical or Logical, can be used again only if the error is nil.
 func (c *Conn) ReceiveWAL(ctx context.Context, cfg ReceiveConfig, sink WALSink) (timeline uint32, flushed LSN, err error) {
 	r := &receiver{conn: c, cfg: cfg, sink: sink}
 	r.cfg.StreamConfig = r.cfg.withDefaults()
@@ -90,10 +87,10 @@ type receiver struct {
 	stream *Stream
 
 	timeline uint32
-	at       LSN // next byte to come
+	at       LSN // the next byte to receive
 	flushed  LSN
-	synced   time.Time     // when flushed was brought up last
-	pause    time.Duration // from then to the next time
+	synced   time.Time     // when flushed last advanced
+	pause    time.Duration // from then to the next flush
 
 	segment Segment
 	writer  SegmentWriter // nil between segments
@@ -130,7 +127,7 @@ func (r *receiver) prepare(ctx context.Context) error {
 	return r.keepHistory(ctx)
 }
 
-// keepHistory hands over the history of the current timeline.
+// keepHistory stores the history file of the current timeline.
 func (r *receiver) keepHistory(ctx context.Context) error {
 	if r.timeline == 1 {
 		return nil
@@ -148,8 +145,8 @@ func (r *receiver) keepHistory(ctx context.Context) error {
 // run receives timeline after timeline.
 func (r *receiver) run(ctx context.Context) error {
 	for {
-		// The beginning of a segment: that of a new timeline holds a copy of the
-		// old one's bytes up to where it was left.
+		// Begin at the start of a segment: the first segment of a new timeline has a copy of
+		// the old one's bytes up to its end.
 		r.at = SegmentAt(r.timeline, r.at, r.size).Start()
 		r.flushed = r.at
 		var err error
@@ -175,7 +172,7 @@ func (r *receiver) run(ctx context.Context) error {
 	}
 }
 
-// receive takes one timeline to its end; done says that Until came before.
+// receive receives one timeline to its end; done means that Until was reached before.
 func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 	r.synced, r.pause = time.Now(), r.cfg.StatusInterval
 	for {
@@ -199,7 +196,7 @@ func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 			}
 			continue
 		default:
-			// The bytes received are worth keeping, and the next attempt is the shorter.
+			// Store the bytes received, so that the next attempt is shorter.
 			return false, errors.Join(err, r.flush(ctx, false))
 		}
 		if !f.Keepalive() {
@@ -215,11 +212,11 @@ func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// errQuiet says that nothing more came while something waited to be made safe.
+// errQuiet says that no more log arrived while some waits to be flushed.
 var errQuiet = errors.New("no more log for a while")
 
-// next receives a frame. It does not wait longer than the pause between flushes
-// while something is not safe.
+// next receives a frame. While some log is not durable, it waits no longer than until the next
+// flush is due.
 func (r *receiver) next(ctx context.Context) (Frame, error) {
 	if r.flushed < r.at && !r.conn.buffered() {
 		bound, cancel := context.WithDeadlineCause(ctx, r.synced.Add(r.pause), errQuiet)
@@ -229,8 +226,8 @@ func (r *receiver) next(ctx context.Context) (Frame, error) {
 	return r.stream.Receive(ctx)
 }
 
-// farewell tells the server what is safe, if it still listens, after an error
-// that ends the stream for the caller.
+// farewell reports the durable position to the server, if it still reads, after an error that
+// ends the stream.
 func (r *receiver) farewell(ctx context.Context) {
 	if r.stream == nil {
 		return
@@ -238,19 +235,19 @@ func (r *receiver) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if !r.stream.ended && r.conn.failed() == nil {
-		_ = r.stream.Report(ctx) // the error that ends the stream is the one that counts
+		_ = r.stream.Report(ctx) // the error that ends the stream is returned
 	}
 	r.stream.halt()
 }
 
-// due reports whether the log is to be made safe now.
+// due reports whether the log must be flushed now.
 func (r *receiver) due(f Frame) bool {
 	return f.ReplyRequested || // a server that shuts down waits for this
 		r.cfg.Synchronous && !r.conn.buffered() ||
 		time.Since(r.synced) >= r.pause
 }
 
-// write takes a frame's bytes, which may reach over the ends of segments.
+// write writes a frame's bytes, which may belong to several segments.
 func (r *receiver) write(ctx context.Context, f Frame) error {
 	if f.Start != r.at {
 		return r.conn.fail(fmt.Errorf("the server sends the log from %s instead of %s", f.Start, r.at))
@@ -284,10 +281,10 @@ func (r *receiver) write(ctx context.Context, f Frame) error {
 	return nil
 }
 
-// flush makes safe what was written, and tells the server if report is set.
-// The next one is due after StatusInterval, and not before as much time has passed
-// as this one took: a sink that takes longer than StatusInterval, as one does that
-// keeps a segment as a whole each time, would be given each frame by itself.
+// flush makes durable what was written, and reports it to the server if report is set. The next
+// flush is due after StatusInterval, but not before as much time has passed as this one took: a
+// sink that takes longer than StatusInterval, because it stores whole segments each time, would
+// otherwise get each frame by itself.
 func (r *receiver) flush(ctx context.Context, report bool) error {
 	began := time.Now()
 	defer func() {
@@ -313,7 +310,7 @@ func (r *receiver) flush(ctx context.Context, report bool) error {
 	return nil
 }
 
-// closeSegment ends the segment that is open, if there is one.
+// closeSegment closes the current segment, if there is one.
 func (r *receiver) closeSegment(complete bool) error {
 	if r.writer == nil {
 		return nil

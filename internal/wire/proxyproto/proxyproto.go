@@ -1,5 +1,5 @@
-// Package proxyproto reads the header of the PROXY protocol, versions 1 and 2, in
-// which a load balancer says whose connection it passes on. The format is that of
+// Package proxyproto reads the header of the PROXY protocol, versions 1 and 2, in which a load
+// balancer names the client of a connection. The format is that of
 // https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt
 package proxyproto
 
@@ -19,13 +19,12 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Trusted are the networks of the balancers that are believed. A connection from
-// one of them must begin with a header; one from elsewhere must not, and whatever it
-// begins with is left unread.
+// Trusted are the networks of trusted balancers. A connection from one of them must begin with
+// a header. Connections from elsewhere are not examined.
 type Trusted []netip.Prefix
 
-// ParseTrusted reads networks in CIDR notation or single addresses, separated by
-// commas. "unix" stands for connections over Unix sockets.
+// ParseTrusted parses networks in CIDR notation or single addresses, separated by commas.
+// "unix" stands for connections over Unix sockets.
 func ParseTrusted(s string) (Trusted, error) {
 	var list Trusted
 	for one := range strings.SplitSeq(s, ",") {
@@ -49,7 +48,7 @@ func ParseTrusted(s string) (Trusted, error) {
 	return list, nil
 }
 
-// Contains reports whether what comes from an address begins with a header.
+// Contains reports whether connections from an address must begin with a header.
 func (t Trusted) Contains(a net.Addr) bool {
 	switch a := a.(type) {
 	case *net.TCPAddr:
@@ -69,10 +68,9 @@ func (t Trusted) Contains(a net.Addr) bool {
 	return false
 }
 
-// Accept reads the header of a connection that comes from one of the networks, and
-// not a byte more. The connection that it returns has the client's address; that of
-// a balancer's own health check keeps its own. Connections from elsewhere are
-// returned as they are.
+// Accept reads the header of a connection from one of the networks, and nothing after it. The
+// connection that it returns has the client's address; that of a balancer's own health check
+// keeps its own. Connections from elsewhere are returned unchanged.
 func (t Trusted) Accept(ctx context.Context, conn net.Conn, timeout time.Duration) (net.Conn, error) {
 	if len(t) == 0 || !t.Contains(conn.RemoteAddr()) {
 		return conn, nil
@@ -90,14 +88,14 @@ func (t Trusted) Accept(ctx context.Context, conn net.Conn, timeout time.Duratio
 	case *net.TCPConn:
 		return &tcpConn{conn, addr}, nil
 	case *net.UnixConn:
-		// Not as a Unix socket, even where the header names nobody: who passes it on is
-		// not who it is.
+		// Not as a Unix socket, even if the header names no client: the peer is the balancer
+		// and not the client.
 		return &unixConn{conn, addr}, nil
 	}
 	return nil, fmt.Errorf("PROXY header of %s: not a TCP or Unix connection", conn.RemoteAddr())
 }
 
-// clientAddr is the address of a client that the balancer at from names.
+// clientAddr returns the address of the client that the balancer at from names.
 func clientAddr(client netip.AddrPort, from net.Addr) net.Addr {
 	addr := net.TCPAddrFromAddrPort(client)
 	if b, ok := from.(*net.TCPAddr); ok && client.Addr().IsLoopback() && !b.IP.IsLoopback() {
@@ -106,11 +104,11 @@ func clientAddr(client netip.AddrPort, from net.Addr) net.Addr {
 	return addr
 }
 
-// foreignAddr is a loopback address of another machine, the balancer's. It is no
-// *net.TCPAddr, so that nobody takes it for one of this machine.
+// foreignAddr is a loopback address on another machine, the balancer's. It is not a
+// *net.TCPAddr, so that it is not mistaken for one of this machine.
 type foreignAddr struct{ net.Addr }
 
-// tcpConn is a TCP connection with the address of the client behind it.
+// tcpConn is a TCP connection with the address of the client behind the balancer.
 type tcpConn struct {
 	*net.TCPConn
 	client net.Addr
@@ -118,7 +116,7 @@ type tcpConn struct {
 
 func (c *tcpConn) RemoteAddr() net.Addr { return c.client }
 
-// unixConn is the same of a Unix socket.
+// unixConn is the same for a Unix socket.
 type unixConn struct {
 	*net.UnixConn
 	client net.Addr
@@ -126,19 +124,19 @@ type unixConn struct {
 
 func (c *unixConn) RemoteAddr() net.Addr { return c.client }
 
-// ErrNoHeader is the error where a trusted peer sends something else.
+// ErrNoHeader says that a trusted peer did not send a header.
 var ErrNoHeader = errors.New("there is none: the balancer must send it (send-proxy or send-proxy-v2), or is not to be listed as one that does")
 
 // signature begins a header of version 2.
 const signature = "\r\n\r\n\x00\r\nQUIT\n"
 
 const (
-	maxV1 = 107     // of a line with its end, by the specification
-	maxV2 = 4 << 10 // of addresses and TLVs; the format allows 64 KiB
+	maxV1 = 107     // length of a line with its end, by the specification
+	maxV2 = 4 << 10 // length of addresses and TLVs; the format allows 64 KiB
 )
 
-// Read reads a header and not a byte more. It returns the client's address, the zero
-// value if the balancer speaks for itself or does not say.
+// Read reads a header and nothing after it. It returns the client's address, or the zero value
+// if the balancer speaks for itself or does not name a client.
 func Read(r io.Reader) (netip.AddrPort, error) {
 	var first [1]byte
 	if _, err := io.ReadFull(r, first[:]); err != nil {
@@ -153,8 +151,8 @@ func Read(r io.Reader) (netip.AddrPort, error) {
 	return netip.AddrPort{}, ErrNoHeader
 }
 
-// readV1 reads the rest of "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n". It goes byte
-// by byte, once for each connection, to leave the client's first bytes where they are.
+// readV1 reads the rest of "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n". It reads byte by
+// byte, once per connection, to leave the client's first bytes unread.
 func readV1(r io.Reader) (netip.AddrPort, error) {
 	line := []byte{'P'}
 	for !bytes.HasSuffix(line, []byte("\r\n")) {
@@ -208,7 +206,7 @@ func readV2(r io.Reader) (netip.AddrPort, error) {
 		return netip.AddrPort{}, netwire.UnexpectedEOF(err)
 	}
 	switch command := head[12] & 0xf; command {
-	case 0: // LOCAL: the balancer's own
+	case 0: // LOCAL: the balancer's own connection
 		return netip.AddrPort{}, nil
 	case 1: // PROXY
 	default:
@@ -225,7 +223,7 @@ func readV2(r io.Reader) (netip.AddrPort, error) {
 			return netip.AddrPort{}, errors.New("version 2: the addresses are cut short")
 		}
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
-	default: // unspecified, a Unix socket, or a datagram: no address that says anything
+	default: // unspecified, a Unix socket, or a datagram: no useful address
 		return netip.AddrPort{}, nil
 	}
 }
