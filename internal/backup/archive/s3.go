@@ -541,7 +541,7 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 	case "requesttimetooskewed", "requestexpired":
 		kind(ErrDenied, "this machine's clock differs too much from the server's: set it, by NTP for example")
 	case "quotaexceeded", "xminiostoragefull", "insufficientcapacity", "entitytoolargeforquota":
-		kind(ErrFull, "make room, then go on with --resume, or begin anew if nothing was kept")
+		kind(ErrFull, "make room, then go on with --resume, or start over if nothing was kept")
 	case "authorizationheadermalformed", "permanentredirect", "incorrectendpoint":
 		e.Hint = "the bucket is in another region: add ?region=" + first(answer.Region, "NAME")
 	case "slowdown", "slowdownread", "slowdownwrite", "throttling", "throttlingexception", "requestlimitexceeded", "requestthrottled", "toomanyrequests":

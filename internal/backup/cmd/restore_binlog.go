@@ -320,7 +320,7 @@ func (p *replay) run(ctx context.Context, l *restoreLog, quiet bool, stderr io.W
 	}
 	r, err := loadmy.Replay(ctx, p.options)
 	if err != nil {
-		return nil, fmt.Errorf("the backup is restored, its log is not replayed to the target: %w; drop the databases and begin anew", err)
+		return nil, fmt.Errorf("the backup is restored, its log is not replayed to the target: %w; drop the databases and start over", err)
 	}
 	return &replayOutcome{
 		Log: p.log.Name, From: p.options.From.String(), Position: r.Position.String(), GTID: r.GTID.String(),

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// blobBatch is how many large objects one chunk holds. A restore makes those
-	// of a chunk in one transaction, which locks each of them.
+	// blobBatch is the number of large objects in one chunk. A restore creates those of a chunk
+	// in one transaction, which locks each of them.
 	blobBatch = 500
 
 	// blobPiece is how many bytes of a large object one statement writes.
@@ -25,7 +25,7 @@ func (d *database) blobJobs(ctx context.Context) ([]bulk.Job, error) {
 	if d.opts.NoLargeObjects || d.opts.Filter.Selective() {
 		return nil, nil
 	}
-	// The main session is idle until workers need it, and none runs yet.
+	// The main session is idle until workers need it, and none is running yet.
 	var batches [][]string
 	err := d.main.Query(ctx, "SELECT oid FROM pg_catalog.pg_largeobject_metadata ORDER BY oid", func(row []string) error {
 		if n := len(batches); n == 0 || len(batches[n-1]) == blobBatch {
@@ -53,8 +53,8 @@ func (d *database) blobJobs(ctx context.Context) ([]bulk.Job, error) {
 	return jobs, nil
 }
 
-// blobs writes statements that make large objects: identity, content, owner,
-// comment, rights. No lock of anybody is in the way of reading them.
+// blobs writes statements that create large objects: identity, content, owner, comment,
+// privileges. No lock of another session prevents reading them.
 func (d *database) blobs(ctx context.Context, w *worker, out io.Writer, oids []string) error {
 	if err := w.open(ctx); err != nil {
 		return err
@@ -101,10 +101,9 @@ func putBlob(out io.Writer, oid string, offset int64, hex string) error {
 	return err
 }
 
-// blobOwners writes who owns large objects, who may use them, and what security
-// modules call them. Grants come in
-// the order of the list that the server keeps, which is that in which they were
-// given; each is given by who gave it.
+// blobOwners writes the owners, privileges and security labels of large objects. Grants are in
+// the order of the server's list, in which they were granted; each is granted by its original
+// grantor.
 func (d *database) blobOwners(ctx context.Context, w *worker, out io.Writer, list string) error {
 	var b strings.Builder
 	err := w.s.Query(ctx, `SELECT l.oid, pg_catalog.pg_get_userbyid(l.lomowner), coalesce(pg_catalog.obj_description(l.oid, 'pg_largeobject'), ''),

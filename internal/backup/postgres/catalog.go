@@ -12,28 +12,28 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
-// table is a table that the backup holds the definition of.
+// table is a table whose definition is in the backup.
 type table struct {
 	oid         uint32
 	schema      string
 	relname     string
-	pages       int64 // of its main fork; at first what the server estimates
-	bytes       int64 // on disk, with what is stored out of line
+	pages       int64 // of its main fork; at first the server's estimate
+	bytes       int64 // on disk, including TOAST
 	columns     []string
-	heap        bool     // of the access method whose ranges of pages can be read
-	partitioned bool     // has no rows itself
+	heap        bool     // of the access method heap, of which ranges of pages can be read
+	partitioned bool     // partitioned: has no rows itself
 	unlogged    bool     //
-	portable    bool     // in binary: no value depends on what this one database calls something
-	root        []string // schema and name of the table by way of which the rows are restored; nil: itself
-	condition   string   // a WHERE clause: which rows of an extension's table are the user's
+	portable    bool     // in binary format: no value depends on this database, as OIDs do
+	root        []string // schema and name of the root through which the rows are restored; nil: itself
+	condition   string   // a WHERE clause that selects the user's rows of an extension's table
 }
 
 func (t *table) name() string { return t.schema + "." + t.relname }
 func (t *table) sql() string  { return pg.Qualified(t.schema, t.relname) }
 
-// list lists tables that are meant, be they partitioned, and those of extensions
-// that hold configuration. Partitions by the hash of an enum's value, which is one
-// of its number here and another one elsewhere, know their root.
+// list lists the selected tables, including partitioned ones, and the configuration tables of
+// extensions. Partitions by the hash of an enum have their root set, because the hash depends
+// on the enum's OID, which is different in another database.
 func (d *database) list(ctx context.Context) ([]*table, error) {
 	where, err := d.condition(ctx)
 	if err != nil {
@@ -85,8 +85,8 @@ ORDER BY n.nspname, c.relname`,
 	return tables, nil
 }
 
-// sharedColumns parses an array of columns, and keeps one copy of those that many
-// tables have.
+// sharedColumns parses an array of columns, and keeps one copy of lists that several tables
+// have.
 func (d *database) sharedColumns(array string) []string {
 	c, ok := d.columns[array]
 	if !ok {
@@ -99,8 +99,8 @@ func (d *database) sharedColumns(array string) []string {
 	return c
 }
 
-// measure asks for the sizes of the tables. To ask takes a lock for a moment, so
-// it is done when all are locked.
+// measure queries the sizes of the tables. That takes a lock for a moment, so it is done when
+// all are locked.
 func (d *database) measure(ctx context.Context) error {
 	byOID := make(map[string]*table, len(d.tables))
 	oids := make([]string, len(d.tables))
@@ -121,8 +121,8 @@ FROM pg_catalog.pg_class c WHERE c.relkind = 'r' AND c.oid = ANY ('{`+strings.Jo
 	return nil
 }
 
-// condition returns which relations are meant: those of the user by the filter,
-// and, in a backup of everything, the configuration of extensions.
+// condition returns a condition for the selected relations: the user's, by the filter, and, in
+// a backup of everything, the configuration tables of extensions.
 func (d *database) condition(ctx context.Context) (string, error) {
 	m, err := d.opts.Filter.Compile()
 	if err != nil {
@@ -166,9 +166,10 @@ func matchSchemas(patterns []bulk.Pattern) string {
 	return strings.Join(or, " OR ")
 }
 
-// visible are the relations that the user sees without a schema, if a pattern has none: it
-// means what the user would see, as in pg_dump. Only this is asked in the user's own search
-// path, and it uses no operator: one of a schema there would run with the rights of the backup.
+// visible returns the relations that are visible in the user's search path, if a pattern has no
+// schema: as in pg_dump, such a pattern selects only these. Only this query runs with the
+// user's search path, and it uses no operators: an operator of a schema in the path would run
+// with the rights of the backup.
 func visible(ctx context.Context, session *pg.Session, patterns ...[]bulk.Pattern) (oids string, err error) {
 	if !slices.ContainsFunc(slices.Concat(patterns...), func(p bulk.Pattern) bool { return p.Schema == "" }) {
 		return "", nil
@@ -183,8 +184,8 @@ func visible(ctx context.Context, session *pg.Session, patterns ...[]bulk.Patter
 	return row[0], session.Exec(ctx, "SET search_path = ''")
 }
 
-// matchTables is the condition for tables of patterns; those without a schema mean the
-// relations that are seen.
+// matchTables returns the condition for tables that match patterns; a pattern without a schema
+// selects only relations in seen.
 func matchTables(patterns []bulk.Pattern, seen string) string {
 	var or []string
 	for _, p := range patterns {
@@ -199,7 +200,7 @@ func matchTables(patterns []bulk.Pattern, seen string) string {
 	return "(" + strings.Join(or, ") OR (") + ")"
 }
 
-// dataless returns which tables' rows are left out by --exclude-table-data.
+// dataless returns the tables whose rows --exclude-table-data leaves out.
 func (d *database) dataless(ctx context.Context) (map[uint32]bool, error) {
 	m, err := d.opts.Filter.Compile()
 	if err != nil || len(m.ExcludeTableData) == 0 {

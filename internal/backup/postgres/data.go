@@ -15,8 +15,8 @@ import (
 
 // Attributes of chunks of rows.
 const (
-	attrPages    = "pages"    // of each part of the table
-	attrSnapshot = "snapshot" // which transactions it shows
+	attrPages    = "pages"    // pages in each part of the table
+	attrSnapshot = "snapshot" // the transactions that are visible in it
 )
 
 func (d *database) dataPath(t *tableData, part int) string {
@@ -51,8 +51,8 @@ func (d *database) dataJobs() []bulk.Job {
 	return jobs
 }
 
-// copySQL is the statement that reads a part. COPY of a table reads no children,
-// as ONLY does, and costs less than a SELECT.
+// copySQL returns the statement that reads a part. COPY of a table does not include children,
+// like ONLY, and costs less than a SELECT.
 func (d *database) copySQL(t *tableData, part int) string {
 	from := t.sql()
 	if len(t.columns) > 0 {
@@ -62,7 +62,7 @@ func (d *database) copySQL(t *tableData, part int) string {
 		where := t.condition
 		if t.parts > 1 {
 			where = fmt.Sprintf("WHERE ctid >= '(%d,0)'", int64(part-1)*t.perPart)
-			if part < t.parts { // the last part takes what came after the count of pages
+			if part < t.parts { // the last part includes pages that were added after the count
 				where += fmt.Sprintf(" AND ctid < '(%d,0)'", int64(part)*t.perPart)
 			}
 		}
@@ -75,7 +75,7 @@ func (d *database) copySQL(t *tableData, part int) string {
 	return sql
 }
 
-// readPart writes one chunk, unless an earlier run left it and it still holds.
+// readPart writes one chunk, unless an earlier run left it and it is still valid.
 func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part int) error {
 	started := time.Now()
 	path := d.dataPath(t, part)
@@ -139,8 +139,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	return nil
 }
 
-// copy reads a part and hands its bytes to sink. It tells for how long it waited for
-// the server.
+// copy reads a part and passes its bytes to sink. It returns how long it waited for the server.
 func (d *database) copy(ctx context.Context, w *worker, t *tableData, part int, sink func([]byte) error) (rows int64, waited time.Duration, err error) {
 	err = w.read(ctx, func(s *pg.Session) (err error) {
 		before, begun := s.Waited, false
@@ -157,7 +156,7 @@ func (d *database) copy(ctx context.Context, w *worker, t *tableData, part int, 
 	return rows, waited, err
 }
 
-// ended checks a sum against the server's own count.
+// ended compares the number of rows with the server's own count.
 func ended(sum *pg.RowSum, rows int64) error {
 	if err := sum.End(); err != nil {
 		return err
@@ -168,10 +167,10 @@ func ended(sum *pg.RowSum, rows int64) error {
 	return nil
 }
 
-// holds reports whether a chunk of an earlier run shows what this run's snapshot
-// shows. That is so when no transaction has been there in between, and otherwise
-// when the rows, read again, have the same bytes: the server's work is done
-// anew, but nothing needs to be compressed, encrypted or sent.
+// holds reports whether a chunk of an earlier run is the same in this run's snapshot. It is if
+// no transaction has changed the database in between, or if the rows, read again, have the same
+// bytes: then the server has to send them again, but they need not be compressed, encrypted or
+// stored.
 func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int, c archive.Chunk) (bool, *pg.RowSum, error) {
 	sum := pg.RowSum{Binary: t.binary}
 	pages := ""
@@ -206,7 +205,7 @@ func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int,
 	return rows == c.Rows && same.Same(), &sum, nil
 }
 
-// finish counts a part that is done.
+// finish records a part that is done.
 func (t *tableData) finish(rows, bytes int64, sum *pg.RowSum, started time.Time, kept bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,7 +218,7 @@ func (t *tableData) finish(rows, bytes int64, sum *pg.RowSum, started time.Time,
 	}
 }
 
-// format is the language of the rows.
+// format returns the format of the rows.
 func (t *tableData) format() string {
 	if t.binary {
 		return "copy-binary"

@@ -16,8 +16,8 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
-// schemaAttempts bounds how often a database is begun anew because definitions
-// changed while pg_dump read them.
+// schemaAttempts is how often the backup of a database is attempted if definitions change while
+// pg_dump reads them.
 const schemaAttempts = 3
 
 // database is the backup of one database.
@@ -25,30 +25,30 @@ type database struct {
 	*runner
 	name    string
 	crew    bulk.Crew
-	read    atomic.Int64 // bytes of rows, for the crew
+	read    atomic.Int64 // bytes of rows, for the number of workers
 	attempt int          // 1 to schemaAttempts
 
 	workers  []worker // by number
 	main     *pg.Session
-	mainMu   sync.Mutex // held by the goroutine that reads on main
+	mainMu   sync.Mutex // locked by the goroutine that uses main
 	noPublic bool       // it has no schema public
-	snapshot string     // as SET TRANSACTION SNAPSHOT takes it
+	snapshot string     // for SET TRANSACTION SNAPSHOT
 	position archive.Position
 	tables   []*table
-	content  []*tableData        // those whose rows are in the backup
-	toc      *pg.TOC             // but for what is read while pg_dump runs
-	same     map[string]string   // attributes of most chunks; written by nobody
-	columns  map[string][]string // of tables that have the same ones
+	content  []*tableData        // tables whose rows are in the backup
+	toc      *pg.TOC             // without what is read while pg_dump runs
+	same     map[string]string   // attributes that most chunks share; never modified
+	columns  map[string][]string // lists of columns that tables share
 }
 
-// tableData is the rows of a table: what is to be read and what has been.
+// tableData are the rows of a table: what is to be read and what was read.
 type tableData struct {
 	*table
 	parts   int
 	binary  bool
-	perPart int64 // pages of each part but the last; 0: not split
+	perPart int64 // pages of each part except the last; 0: not split
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	sum       pg.RowSum
 	rows      int64
 	bytesRead int64
@@ -56,11 +56,11 @@ type tableData struct {
 	kept      int
 }
 
-// dir is where the chunks of the database are.
+// dir returns the directory of the database's chunks.
 func (d *database) dir() string { return path.Dir(path.Dir(archive.SchemaPath(d.name, "x"))) }
 
-// backup reads the database. If definitions change while they are read, it begins
-// anew; chunks that still hold then are kept, as in a resumed backup.
+// backup reads the database. If definitions change meanwhile, it starts over; chunks that are
+// still valid then are kept, as in a resumed backup.
 func (d *database) backup(ctx context.Context) error {
 	for d.attempt = 1; ; d.attempt++ {
 		err := d.once(ctx)
@@ -71,8 +71,8 @@ func (d *database) backup(ctx context.Context) error {
 	}
 }
 
-// moved has the database begun anew because of err, which is errMoved. When that has
-// been tried often enough, what err costs is said instead.
+// moved makes the backup of the database start over because of err, which is errMoved. After
+// the last attempt, it warns about what err costs instead.
 func (d *database) moved(err error, costs string) error {
 	if d.attempt < schemaAttempts {
 		return err
@@ -104,8 +104,8 @@ func (d *database) once(ctx context.Context) (err error) {
 		return err
 	}
 	d.opts.Progress.Phase("data")
-	// Definitions are read beside the rows, by pg_dump on the main session:
-	// what they tell is needed for sequences and views.
+	// pg_dump reads the definitions on the main session while workers read rows. Sequences and
+	// views need the result.
 	jobs := []bulk.Job{}
 	if !d.opts.SchemaOnly {
 		jobs = d.dataJobs()
@@ -116,24 +116,24 @@ func (d *database) once(ctx context.Context) (err error) {
 		jobs = append(jobs, blobs...)
 	}
 	err = d.together(ctx, jobs)
-	// TRUNCATE empties a table for older snapshots, too: only the locks say that
-	// what was read is what was there. Without them a table may also be gone, which
-	// would be an error about the table.
-	held := d.main.Exec(ctx, "SELECT 1") // nobody else uses it any more
+	// TRUNCATE empties a table also for older snapshots: only the locks guarantee that the rows
+	// were complete. Without them, a table may also have been dropped, which would cause an
+	// error about the table.
+	held := d.main.Exec(ctx, "SELECT 1") // not used by others any more
 	if held != nil && (err == nil || pg.ErrorCode(held) == replayConflict) {
 		return fmt.Errorf("hold the locks until all rows are read: %w", held)
 	}
 	if err != nil {
 		return err
 	}
-	d.tables = nil // of many, those without rows are of no further use
+	d.tables = nil // those without rows are not needed any more, and there may be many
 	if !d.opts.SchemaOnly {
 		return d.state(ctx, &d.workers[0])
 	}
 	return nil
 }
 
-// together does the jobs while the main session reads the definitions.
+// together runs the jobs while the main session reads the definitions.
 func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -194,11 +194,11 @@ func (d *database) plan(ctx context.Context) error {
 	return nil
 }
 
-// split divides a large table into ranges of pages. A resumed backup divides as
-// the interrupted one did, for its chunks to be of use.
+// split divides a large table into ranges of pages. A resumed backup divides it as the
+// interrupted one did, so that its chunks can be used.
 func (d *database) split(t *tableData, chunk int64) {
 	if !t.heap || t.condition != "" || t.pages < 2 || d.server.Number < 140000 {
-		return // before PostgreSQL 14 a range of pages is found by reading all of them
+		return // before PostgreSQL 14, reading a range of pages reads the whole table
 	}
 	if c, ok := d.w.Done(d.dataPath(t, 1)); ok {
 		if n, err := strconv.ParseInt(c.Attributes[attrPages], 10, 64); err == nil && n > 0 {
@@ -209,7 +209,7 @@ func (d *database) split(t *tableData, chunk int64) {
 	if t.bytes <= chunk+chunk/2 {
 		return
 	}
-	// Values stored out of line count in the size of a part.
+	// The size of a part includes values in TOAST.
 	t.divide(max(1, int64(float64(t.pages)*float64(chunk)/float64(t.bytes))))
 }
 
@@ -218,7 +218,7 @@ func (t *tableData) divide(perPart int64) {
 	t.parts = int(max(1, (t.pages+perPart-1)/perPart))
 }
 
-// describe is the database's part of the manifest.
+// describe returns the database's part of the manifest.
 func (d *database) describe() archive.Database {
 	out := archive.Database{Name: d.name, Attributes: map[string]string{
 		"snapshot": d.position.Snapshot,

@@ -1,19 +1,18 @@
 // Package postgres backs up PostgreSQL databases into an archive.
 //
-// One session takes the locks and the snapshot; all others read by that
-// snapshot, so that the backup shows one moment of the database:
+// One session takes the locks and the snapshot; all others use its snapshot, so that the backup
+// shows the database at one moment:
 //
 //	main     LOCK TABLE … | export snapshot | ........ idle, or a fallback ......... | end
 //	worker 1                | import | COPY big (0,9999) | COPY small | …
 //	worker 2                | import | COPY big (10000,…) | COPY other | …
 //	pg_dump  ........... on main: definitions ...........
 //
-// Locks come before the snapshot, and all of them at the start: a table that
-// could be rewritten between the two would look empty. A worker whose lock would
-// have to wait, behind a session that waits for one of ours, leaves its table to the
-// main session. weir reads the rows itself; the server's own pg_dump reads the
-// definitions, on the main session. Its table of contents is kept beside plain SQL, so
-// that a restore can run it object by object.
+// Locks are taken before the snapshot, all of them at the start: a table that is rewritten
+// between the two would look empty. A worker whose lock would have to wait, behind a session
+// that waits for one of our locks, leaves its table to the main session. weir reads the rows
+// itself; the server's own pg_dump reads the definitions, on the main session. Its table of
+// contents is stored beside plain SQL, so that a restore can run it object by object.
 package postgres
 
 import (
@@ -33,12 +32,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// oldestServer is the oldest server that is backed up: what is asked of the
-// catalogues exists from it on.
+// oldestServer is the oldest version that can be backed up: the catalog queries need it.
 const oldestServer = 120000
 
-// Run backs up what opts say into w and completes it. When it fails, w is aborted
-// and what is complete stays for a resumed run; nothing stays where nothing is. Either way the writer is used up.
+// Run backs up what opts select into w and completes it. If it fails, it aborts w; complete
+// chunks, if any, are kept for a resumed run. In both cases the writer cannot be used any more.
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
@@ -82,11 +80,12 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	return r.result, nil
 }
 
-// replayConflict is the code of what a standby's replay ends: serialization_failure, which
-// nothing else that reads gets.
+// replayConflict is the error code when a standby's replay cancels a statement:
+// serialization_failure, which no other read gets.
 const replayConflict = "40001"
 
-// ofReplay says what to do when the replay of a standby has ended a session, or a statement of one.
+// ofReplay adds what to do to an error caused by a standby's replay, which has ended a session
+// or a statement.
 func ofReplay(standby bool, err error) error {
 	if !standby || pg.ErrorCode(err) != replayConflict {
 		return err
@@ -100,32 +99,32 @@ type runner struct {
 	cfg      pgwire.ConnectConfig
 	w        *archive.Writer
 	dump     pg.Tool
-	reload   pg.Tool // pg_restore, which writes the plain SQL
+	reload   pg.Tool // pg_restore, which writes plain SQL
 	server   archive.Server
 	encoding string   // of sessions to the DSN's own database
 	names    []string // of the databases, in the order of the manifest
 	standby  bool     // the server is in recovery
 
-	// tools waits for the search of dump and reload, which runs beside the start.
+	// tools waits for the search for dump and reload, which runs in the background.
 	tools func() error
 
-	mu       sync.Mutex  // guards what follows
-	first    *pg.Session // in the only database, whose main session it becomes; nil: it has
+	mu       sync.Mutex  // guards the fields below
+	first    *pg.Session // in the only database, whose main session it becomes; nil: it has become that
 	result   *backup.Result
 	done     map[string]*database
 	warnings []string
-	paths    map[string]string // chunks of this backup, and of which database
-	stale    []string          // chunks of attempts that were begun anew
+	paths    map[string]string // chunks of this backup, with their database
+	stale    []string          // chunks of attempts that were started over
 }
 
-// warn notes what went otherwise than asked for.
+// warn records a deviation from what was requested.
 func (r *runner) warn(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// heard notes what one of the server's programs had to say, once.
+// heard records a message of one of the server's programs, once.
 func (r *runner) heard(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +133,7 @@ func (r *runner) heard(line string) {
 	}
 }
 
-// claim notes that a path belongs to this backup.
+// claim records that a path belongs to this backup.
 func (r *runner) claim(database, path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +143,7 @@ func (r *runner) claim(database, path string) {
 	r.paths[path] = database
 }
 
-// disclaim says that what a database has written so far may be of no use.
+// disclaim records that the chunks that a database has written so far may not be needed.
 func (r *runner) disclaim(database string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +155,7 @@ func (r *runner) disclaim(database string) {
 	}
 }
 
-// prepare asks the server who it is, and has tools looked for that fit it.
+// prepare identifies the server, and starts the search for tools that fit it.
 func (r *runner) prepare(ctx context.Context) error {
 	r.opts.Progress.Phase("connect")
 	s, err := r.connect(ctx, "")
@@ -166,7 +165,7 @@ func (r *runner) prepare(ctx context.Context) error {
 	r.first = s
 	r.server = archive.Server{Version: s.VersionText(), Number: s.Version()}
 	r.lookForTools(ctx)
-	// Not everybody may ask; the number only tells clusters apart.
+	// Not every role may query this; the identifier only distinguishes clusters.
 	if row, err := s.Row(ctx, "SELECT system_identifier FROM pg_catalog.pg_control_system()"); err == nil {
 		r.server.SystemID = row[0]
 	} else if s.Broken() != nil {
@@ -186,20 +185,20 @@ func (r *runner) prepare(ctx context.Context) error {
 	}
 	if len(r.names) > 1 || !slices.Contains(r.names, s.Database()) {
 		r.first = nil // it would wait for its turn, and might be lost by then
-		_ = s.Close() // it has told what it was opened for
+		_ = s.Close() // it has served its purpose
 	}
 	return nil
 }
 
-// lookForTools begins to look for tools that fit the server, which takes as long as
-// listing some tables does.
+// lookForTools starts the search for tools that fit the server, which takes as long as listing
+// some tables.
 func (r *runner) lookForTools(ctx context.Context) {
 	found := make(chan error, 1)
 	go func() {
 		var err error
 		if r.dump, err = pg.FindTool(ctx, "pg_dump", r.server.Number); err == nil {
-			r.dump.Warn = r.heard // such as of subscriptions that it may not see
-			// pg_restore of the same installation: it reads what that pg_dump wrote.
+			r.dump.Warn = r.heard // about subscriptions that it may not see, for example
+			// pg_restore of the same installation: it can read that pg_dump's output.
 			r.reload = pg.Tool{Path: strings.TrimSuffix(r.dump.Path, "pg_dump") + "pg_restore", Major: r.dump.Major}
 		}
 		found <- err
@@ -207,7 +206,7 @@ func (r *runner) lookForTools(ctx context.Context) {
 	r.tools = sync.OnceValue(func() error { return <-found })
 }
 
-// connect opens a session for reading, in the DSN's own database unless another is named.
+// connect opens a session for reading, in the DSN's own database unless another is given.
 func (r *runner) connect(ctx context.Context, database string) (*pg.Session, error) {
 	s, err := pg.Connect(ctx, r.cfg, database)
 	if err != nil {
@@ -222,8 +221,8 @@ func (r *runner) connect(ctx context.Context, database string) (*pg.Session, err
 	return s, nil
 }
 
-// firstIn returns the session that prepare has opened if it is in that database and nobody
-// has taken it.
+// firstIn returns the session that prepare has opened, if it is in that database and still
+// available.
 func (r *runner) firstIn(database string) *pg.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,17 +234,17 @@ func (r *runner) firstIn(database string) *pg.Session {
 	return s
 }
 
-// close ends what prepare has begun and what nothing has taken over.
+// close ends what prepare has started and what was not used.
 func (r *runner) close() {
 	if r.tools != nil {
-		_ = r.tools() // what needs one has asked
+		_ = r.tools() // its error was returned where tools were needed
 	}
 	if r.first != nil {
-		_ = r.first.Close() // the backup has failed before its first statement, for a reason of its own
+		_ = r.first.Close() // the backup has failed before its first statement, for another reason
 	}
 }
 
-// connectable lists the databases of a cluster.
+// connectable lists the databases of a cluster that allow connections.
 func (r *runner) connectable(ctx context.Context, s *pg.Session) ([]string, error) {
 	var all []string
 	err := s.Query(ctx, `SELECT datname FROM pg_catalog.pg_database WHERE datallowconn AND datname <> 'template0' AND datconnlimit <> -2 ORDER BY datname`,
@@ -267,7 +266,7 @@ func (r *runner) connectable(ctx context.Context, s *pg.Session) ([]string, erro
 	return slices.Compact(slices.Sorted(slices.Values(r.opts.Databases))), nil
 }
 
-// globals writes what belongs to no database.
+// globals writes the objects outside of databases.
 func (r *runner) globals(ctx context.Context) error {
 	if err := r.tools(); err != nil { // before there is anything to keep
 		return err
@@ -284,8 +283,8 @@ func (r *runner) globals(ctx context.Context) error {
 	return r.writeTool(ctx, archive.ChunkInfo{Path: "globals.sql", Kind: archive.KindGlobals, Content: "sql"}, tool, "", args, nil)
 }
 
-// databases backs up all databases, the largest first, so many side by side as
-// the options say; they share the jobs.
+// databases backs up all databases, the largest first, as many concurrently as the options say;
+// they share the jobs.
 func (r *runner) databases(ctx context.Context) error {
 	side := min(r.opts.ClusterParallelism, len(r.names))
 	var jobs []bulk.Job
@@ -313,8 +312,8 @@ func (r *runner) databases(ctx context.Context) error {
 	return bulk.Run(ctx, side, jobs)
 }
 
-// sweep removes chunks that an earlier run left and that belong to this backup no
-// more, such as those of a table that has been dropped since.
+// sweep removes chunks of earlier runs that do not belong to this backup any more, such as
+// those of a table that was dropped since.
 func (r *runner) sweep(ctx context.Context) error {
 	return r.w.Sweep(ctx, r.stale, func(path string) bool {
 		_, used := r.paths[path]

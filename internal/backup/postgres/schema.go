@@ -13,9 +13,9 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
-// definitions has pg_dump write the definitions that the snapshot shows and keeps
-// them in two forms: plain SQL in two sections, for people with psql, and the
-// table of contents, for a restore that runs it object by object.
+// definitions makes pg_dump write the definitions that the snapshot shows, and stores them in
+// two forms: plain SQL in two sections, for psql, and the table of contents, for a restore that
+// runs it object by object.
 func (d *database) definitions(ctx context.Context) (err error) {
 	end := d.opts.Progress.Begin("definitions of " + d.name)
 	d.opts.Progress.Expect(0, 1)
@@ -25,7 +25,7 @@ func (d *database) definitions(ctx context.Context) (err error) {
 		return fmt.Errorf("keep definitions: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// Nobody needs it by name, and so it goes with this process.
+	// The file is not needed by name, and its space is freed when the process ends.
 	if err := os.Remove(f.Name()); err != nil {
 		return fmt.Errorf("keep definitions: %w", err)
 	}
@@ -65,9 +65,9 @@ func (d *database) definitions(ctx context.Context) (err error) {
 	return nil
 }
 
-// contents writes the table of contents, and keeps of it what is read after the
-// rows. It compares what pg_dump says of tables with what is read, for nothing
-// must be left out because two programs read the catalogues in two ways.
+// contents writes the table of contents, and keeps the part that is needed after the rows. It
+// compares pg_dump's tables with those whose rows are read, so that nothing is left out because
+// two programs read the catalogs differently.
 func (d *database) contents(dump io.Reader, out io.Writer) error {
 	known := make(map[[2]string]bool, len(d.tables))
 	for _, t := range d.tables {
@@ -96,8 +96,8 @@ func (d *database) contents(dump io.Reader, out io.Writer) error {
 	return nil
 }
 
-// readable refuses definitions that are not UTF-8, which those of a database in
-// SQL_ASCII may be: manifest and table of contents are JSON and would mangle them.
+// readable rejects definitions that are not UTF-8, which may exist in a database in SQL_ASCII:
+// the manifest and the table of contents are JSON, which would corrupt them.
 func readable(e *pg.Entry) error {
 	for _, s := range []string{e.Namespace, e.Tag, e.Owner, e.Create, e.Drop} {
 		if !utf8.ValidString(s) {
@@ -107,10 +107,10 @@ func readable(e *pg.Entry) error {
 	return nil
 }
 
-// runDump runs pg_dump on the main session, whose locks and snapshot are those of
-// the rows. With a session of its own it would have to queue for its locks behind
-// a session that waits to truncate or alter a table, which waits for ours; and a program
-// that truncates a table again and again would keep every backup from ending.
+// runDump runs pg_dump on the main session, with the locks and the snapshot of the rows. With a
+// session of its own it would have to queue for its locks behind a session that waits to
+// truncate or alter a table, and that waits for ours; and a program that truncates a table
+// again and again would prevent any backup from completing.
 func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	socket, err := pg.ListenFor(ctx, d.main, &d.mainMu, d.opts.TempDir)
 	if err != nil {
@@ -138,8 +138,8 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	if !errors.As(err, &failure) {
 		return err
 	}
-	// Objects that are dropped meanwhile, such as a view, show by their OID in the error, or by
-	// an empty text.
+	// Objects that are dropped meanwhile, such as a view, appear by their OID in the error, or
+	// as an empty text.
 	for _, said := range []string{"cache lookup failed", "could not open relation with OID", "appears to be empty", "returned no data"} {
 		if strings.Contains(failure.Stderr, said) {
 			return fmt.Errorf("%w: %w", errMoved, err)
@@ -148,15 +148,15 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// writeTool writes a chunk with what a tool prints.
+// writeTool writes a chunk with the output of a tool.
 func (r *runner) writeTool(ctx context.Context, info archive.ChunkInfo, tool pg.Tool, db string, args []string, in io.Reader) error {
 	return r.writeChunk(ctx, info, func(w io.Writer) error {
 		return tool.Run(ctx, r.opts.DSN, db, args, in, w)
 	})
 }
 
-// writeChunk writes a chunk that is cheap to make, in place of what an earlier
-// run may have left.
+// writeChunk writes a chunk that is cheap to produce, replacing what an earlier run may have
+// left.
 func (r *runner) writeChunk(ctx context.Context, info archive.ChunkInfo, fill func(io.Writer) error) error {
 	r.claim(info.Database, info.Path)
 	return r.w.Replace(ctx, info, fill)

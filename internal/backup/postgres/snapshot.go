@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// startAttempts bounds how often the start is made anew because tables came
-	// or went during it. Each attempt takes as long as the locks; a database in
-	// which this fails ten times makes tables faster than they can be listed.
+	// startAttempts is how often the start is attempted if tables are created or dropped during
+	// it. Each attempt takes as long as the locks; if ten of them fail, tables are created
+	// faster than they can be listed.
 	startAttempts = 10
 
-	// lockBatch is how many tables one LOCK TABLE names.
+	// lockBatch is the number of tables in one LOCK TABLE.
 	lockBatch = 500
 )
 
-// start opens the main session, locks all tables that are meant, takes the
-// snapshot and lists what it shows. Locks are taken before the snapshot exists:
-// LOCK TABLE does not need one.
+// start opens the main session, locks all selected tables, takes the snapshot and lists what it
+// shows. The locks are taken before the snapshot exists, which LOCK TABLE does not need.
 //
-// A table that is dropped, or made, in between is noticed and the start is made
-// anew. pg_dump, which takes the snapshot first, shows a table as empty that is
-// rewritten between its snapshot and its lock.
+// If a table is dropped or created in between, that is noticed and the start is repeated.
+// pg_dump, which takes the snapshot first, shows a table as empty that is rewritten between its
+// snapshot and its lock.
 func (d *database) start(ctx context.Context) (err error) {
 	if d.main = d.firstIn(d.name); d.main == nil {
 		if d.main, err = d.connect(ctx, d.name); err != nil {
@@ -43,7 +42,7 @@ func (d *database) start(ctx context.Context) (err error) {
 			return err
 		}
 		d.callWorkers(ctx, before)
-		// Without them there is nothing to wait for a lock for, nor to keep others waiting.
+		// Without the tools there is no reason to wait for locks, or to make others wait.
 		if err := d.tools(); err != nil {
 			return err
 		}
@@ -82,7 +81,7 @@ func (d *database) start(ctx context.Context) (err error) {
 	}
 }
 
-// again reports whether a lock failed because a table is gone.
+// again reports whether a lock failed because a table does not exist any more.
 func again(err error) bool {
 	switch pg.ErrorCode(err) {
 	case pgwire.CodeUndefinedTable, "3F000": // invalid_schema_name
@@ -131,11 +130,12 @@ func (d *database) lockAndSnap(ctx context.Context, tables []*table) error {
 	return nil
 }
 
-// shows is the snapshot as chunks name it: which transactions, and of which server.
+// shows returns the identity of the snapshot, as chunks record it: the server and its visible
+// transactions.
 func (d *database) shows() string { return d.server.SystemID + "/" + d.position.Snapshot }
 
-// lock locks tables against being altered or dropped. ONLY: those that inherit
-// are in the list themselves.
+// lock locks tables against being altered or dropped. ONLY, because children are in the list
+// themselves.
 func (d *database) lock(ctx context.Context, tables []*table) error {
 	names := make([]string, len(tables))
 	for i, t := range tables {
@@ -156,8 +156,8 @@ func (d *database) lock(ctx context.Context, tables []*table) error {
 // pageBytes is the usual size of a page.
 const pageBytes = 8 << 10
 
-// callWorkers has workers log in while the main session takes locks and the snapshot: as
-// many as have something to read, by what the server estimates of the tables.
+// callWorkers lets workers log in while the main session takes locks and the snapshot: as many
+// as will have something to read, by the server's estimates of the tables.
 func (d *database) callWorkers(ctx context.Context, tables []*table) {
 	if d.opts.SchemaOnly {
 		return
@@ -173,26 +173,26 @@ func (d *database) callWorkers(ctx context.Context, tables []*table) {
 	}
 }
 
-// worker is a session that reads by the snapshot of the main one.
+// worker is a session that reads with the snapshot of the main session.
 type worker struct {
 	d *database
 	s *pg.Session
 
-	// called gets the session of a worker that logs in before there is something to do.
-	// Nil: nobody has called, or the session is s.
+	// called receives the session of a worker that logs in early. Nil: call was not called, or
+	// the session is s.
 	called chan login
 
-	// yields has the main session read in its stead.
+	// yields makes the main session read in its place.
 	yields bool
 }
 
-// login is a session that was opened, or why it was not.
+// login is a session that was opened, or the error.
 type login struct {
 	s   *pg.Session
 	err error
 }
 
-// call begins to log in.
+// call starts to log in.
 func (w *worker) call(ctx context.Context) {
 	if w.called != nil {
 		return
@@ -204,7 +204,7 @@ func (w *worker) call(ctx context.Context) {
 	}(w.called)
 }
 
-// login returns the session that call has begun to open, or opens one.
+// login returns the session that call has started to open, or opens one.
 func (w *worker) login(ctx context.Context) (*pg.Session, error) {
 	if w.called == nil {
 		return w.d.connect(ctx, w.d.name)
@@ -214,11 +214,11 @@ func (w *worker) login(ctx context.Context) (*pg.Session, error) {
 	return l.s, l.err
 }
 
-// begunError is a lock that ended a reading which had had an effect: that has to be undone
-// before it is done again.
+// begunError says that a lock ended a reading after part of it was used: that has to be undone
+// before it is repeated.
 type begunError struct{ error }
 
-// again reads once more after a begunError, by the main session.
+// again repeats the reading after a begunError, on the main session.
 func (w *worker) again(err error, f func() error) error {
 	if !errors.As(err, new(begunError)) {
 		return err
@@ -228,7 +228,7 @@ func (w *worker) again(err error, f func() error) error {
 	return f()
 }
 
-// open connects, unless that is done, and takes the snapshot over.
+// open connects, unless that is done, and imports the snapshot.
 func (w *worker) open(ctx context.Context) (err error) {
 	if w.s != nil && w.s.Broken() == nil {
 		return nil
@@ -236,17 +236,16 @@ func (w *worker) open(ctx context.Context) (err error) {
 	if w.s, err = w.login(ctx); err != nil {
 		return err
 	}
-	// A lock that the main session holds is granted at once, unless another
-	// session waits for a stronger one: we would queue behind that session, which
-	// waits for the main one. Then the main session does the reading itself.
+	// A lock that the main session holds is granted at once, unless another session waits for a
+	// stronger one: the worker would queue behind that session, which waits for the main
+	// session. In that case the main session reads in its place.
 	if err := w.s.Exec(ctx, "SET lock_timeout = "+strconv.Itoa(int(queuePatience.Milliseconds()))); err != nil {
 		return err
 	}
 	return w.begin(ctx)
 }
 
-// queuePatience is how long a worker waits for a lock before the main session
-// does its work.
+// queuePatience is how long a worker waits for a lock before the main session does its work.
 const queuePatience = 300 * time.Millisecond
 
 func (w *worker) begin(ctx context.Context) error {
@@ -257,9 +256,9 @@ func (w *worker) begin(ctx context.Context) error {
 	return nil
 }
 
-// read runs f on the worker's session, or on the main session if a lock keeps the
-// worker from reading. Where f has had an effect when a lock ends it, as a COPY may that
-// comes to the index of a TOAST table after thousands of rows, it returns a begunError.
+// read runs f on the worker's session, or on the main session if a lock prevents the worker
+// from reading. If a lock ends f after part of its output was used, as it may for a COPY that
+// needs the index of a TOAST table after thousands of rows, it returns a begunError.
 func (w *worker) read(ctx context.Context, f func(*pg.Session) error) error {
 	if w.yields {
 		return w.readMain(f)
@@ -292,7 +291,7 @@ func (w *worker) readMain(f func(*pg.Session) error) error {
 
 func (w *worker) close() error {
 	if w.called != nil {
-		w.s = (<-w.called).s // if there is none, nobody has needed it
+		w.s = (<-w.called).s // if there is none, it was not needed
 		w.called = nil
 	}
 	if w.s == nil {
@@ -303,6 +302,6 @@ func (w *worker) close() error {
 	return s.Close()
 }
 
-// errMoved says that another session alters what no lock of ours protects. Beginning
-// anew reads what it has made.
+// errMoved says that another session has altered something that our locks do not protect. After
+// starting over, the backup reads the altered state.
 var errMoved = errors.New("definitions change while they are read")

@@ -14,9 +14,9 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
-// state writes what is neither rows nor definitions: where sequences stand, and
-// which materialized views hold something. Sequences do not obey snapshots; they
-// are read after all rows, so that no value that a row uses is given out twice.
+// state writes what is neither rows nor definitions: the values of sequences, and which
+// materialized views are populated. Sequences do not obey snapshots; they are read after all
+// rows, so that no value that a row uses is assigned twice.
 func (d *database) state(ctx context.Context, w *worker) error {
 	d.opts.Progress.Phase("sequences")
 	if err := d.sequences(ctx, w); err != nil {
@@ -25,10 +25,9 @@ func (d *database) state(ctx context.Context, w *worker) error {
 	return d.views(ctx, w)
 }
 
-// fingerprint hashes the definitions that the main session shows. Some of them are
-// not those of the snapshot, but those of the moment, and an object that is dropped
-// meanwhile may be an error of the server: errMoved. The books of a restore are none of the
-// database's own objects, and restored by nobody.
+// fingerprint hashes the definitions that the main session shows. Some are not those of the
+// snapshot but the current ones, and an object that is dropped meanwhile may cause an error:
+// errMoved. The books of a restore are left out, because they are not restored.
 func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) (_ string, err error) {
 	d.mainMu.Lock()
 	defer d.mainMu.Unlock()
@@ -53,14 +52,14 @@ func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) 
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// catalogueInfo is the chunk with all definitions in the server's own words, for a
-// restored database to be compared with.
+// catalogueInfo describes the chunk with all definitions in the server's own wording, with
+// which a restored database is compared.
 func (d *database) catalogueInfo() archive.ChunkInfo {
 	return archive.ChunkInfo{Path: d.dir() + "/state/catalogue.jsonl", Kind: archive.KindState, Database: d.name, Content: "catalogue", Order: 3}
 }
 
-// catalogue writes that chunk and returns its fingerprint: "" if it cannot be
-// compared with. Only a whole database has one.
+// catalogue writes that chunk and returns its fingerprint, or "" if it cannot be used for a
+// comparison. Only the backup of a whole database has one.
 func (d *database) catalogue(ctx context.Context) (print string, err error) {
 	if !d.opts.Filter.Empty() || d.opts.SchemaOnly || d.opts.NoLargeObjects {
 		return "", nil
@@ -77,8 +76,8 @@ func (d *database) catalogue(ctx context.Context) (print string, err error) {
 	return print, err
 }
 
-// catalogueHolds reads all definitions again. If they are not what catalogue has
-// written, it cannot be known which of them pg_dump has seen.
+// catalogueHolds reads all definitions again. If they differ from what catalogue has written,
+// it is unknown which of them pg_dump has seen.
 func catalogueHolds(ctx context.Context, d *database, before string) error {
 	if before == "" {
 		return nil
@@ -94,9 +93,9 @@ func catalogueHolds(ctx context.Context, d *database, before string) error {
 	return nil
 }
 
-// stillThere looks for functions and types that were dropped since the snapshot was
-// taken, in which pg_dump has seen them. It asks the server how they are defined at the
-// moment, and where there is nothing any more it writes a definition with a hole.
+// stillThere looks for functions and types that were dropped after the snapshot, in which
+// pg_dump has seen them. pg_dump asks the server for their current definition, and if there is
+// none it writes an incomplete one.
 func (d *database) stillThere(ctx context.Context) error {
 	d.mainMu.Lock()
 	defer d.mainMu.Unlock()
@@ -122,11 +121,11 @@ AND t.typname NOT LIKE '%???%' ORDER BY 1`, func(row []string) error {
 		"and these were dropped, so that their definitions in the backup are not whole")
 }
 
-// sequenceBatch is how many sequences one statement reads.
+// sequenceBatch is the number of sequences that one statement reads.
 const sequenceBatch = 200
 
-// sequences writes a setval for each sequence that the definitions make, and for
-// those that extensions name as configuration.
+// sequences writes a setval for each sequence in the definitions, and for those that extensions
+// declare as configuration.
 func (d *database) sequences(ctx context.Context, w *worker) error {
 	var names [][2]string
 	for _, e := range d.toc.Entries {
@@ -178,7 +177,7 @@ func (d *database) sequenceBatch(ctx context.Context, w *worker, out io.Writer, 
 			fmt.Fprintf(&b, "SELECT pg_catalog.setval(%s, %s, %s);\n", pg.Literal(pg.Qualified(n[0], n[1])), row[1], called)
 			return nil
 		})
-		if again(err) { // no lock keeps a sequence that no table owns
+		if again(err) { // a sequence that no table owns is not locked
 			return fmt.Errorf("%w: %w", errMoved, err)
 		}
 		if err != nil {
@@ -189,8 +188,8 @@ func (d *database) sequenceBatch(ctx context.Context, w *worker, out io.Writer, 
 	})
 }
 
-// views writes a REFRESH for each materialized view that holds something, those
-// on which others depend first.
+// views writes a REFRESH for each populated materialized view, in the order of their
+// dependencies.
 func (d *database) views(ctx context.Context, w *worker) error {
 	meant := map[[2]string]bool{}
 	for _, e := range d.toc.Entries {
@@ -235,7 +234,7 @@ WHERE c.relkind = 'm' AND c.relispopulated ORDER BY 2, 3`, func(row []string) er
 	}
 	var b strings.Builder
 	var write func(v *view)
-	write = func(v *view) { // what a view needs cannot need the view
+	write = func(v *view) { // a view cannot depend on itself through others
 		if v.written {
 			return
 		}

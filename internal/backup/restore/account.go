@@ -14,22 +14,21 @@ import (
 	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
-// An Account keeps what a restore of any engine reports: its plan, its phases, and
-// what failed. It also finds things in the archive. Its methods are safe for concurrent
-// use.
+// An Account collects what a restore of any engine reports: its plan, its phases, and what
+// failed. It also looks up parts of the archive. Its methods are safe for concurrent use.
 type Account struct {
-	opts     *Options // of the engine's run, which may still fill in the Target
+	opts     *Options // of the engine's run, which may still set Target
 	archive  *archive.Reader
 	manifest *archive.Manifest
 	begun    time.Time
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	result Result
 }
 
-// Begin opens the account of a restore of the backup that r reads, which must be one
-// of the given engines; server is their name. Unless opts say otherwise it reads and
-// compares all that is not rows.
+// Begin returns the account of a restore of the backup that r reads, which must be of one of
+// the given engines; server is their common name. Unless NoCheck is set, it verifies everything
+// but rows.
 func Begin(ctx context.Context, opts *Options, r *archive.Reader, server string, engines ...archive.Engine) (*Account, error) {
 	a := &Account{opts: opts, archive: r, manifest: r.Manifest(), begun: time.Now()}
 	if !slices.Contains(engines, a.manifest.Engine) {
@@ -43,8 +42,8 @@ func Begin(ctx context.Context, opts *Options, r *archive.Reader, server string,
 	return a, nil
 }
 
-// End closes the account of a run that ended with err. Without an error of the run
-// itself, the error is about the objects that failed.
+// End returns the result of a run that ended with err. If err is nil, the error is about the
+// objects that failed.
 func (a *Account) End(err error) (*Result, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,16 +54,16 @@ func (a *Account) End(err error) (*Result, error) {
 	return &a.result, err
 }
 
-// Warn notes what is worth knowing and no failure.
+// Warn records something that is worth knowing but no failure.
 func (a *Account) Warn(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Warnings = append(a.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// Failed judges an error. One about an object is noted, and the restore goes on: nil
-// is returned. Any other is returned, as is one that hopeless says will meet the next
-// object just as well, and every one where the restore is to stop at the first.
+// Failed handles an error. If it is about an object, it records it and returns nil, and the
+// restore continues. It returns any other error, an error that hopeless says will affect the
+// next object as well, and, with Options.Stop, every error.
 func (a *Account) Failed(err error, hopeless func(error) bool) error {
 	var object *ObjectError
 	if err == nil || a.opts.Stop || !Independent(err) || !errors.As(err, &object) || hopeless(err) {
@@ -83,7 +82,7 @@ func (a *Account) FailedIn(database string) bool {
 	return slices.ContainsFunc(a.result.Failed, func(e *ObjectError) bool { return e.Database == database })
 }
 
-// Broken notes an object that was of no use at the source, and is not made.
+// Broken records an object that was unusable at the source and is not created.
 func (a *Account) Broken(object *ObjectError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +100,7 @@ func (a *Account) Phase(name string) (end func()) {
 	}
 }
 
-// Plan notes a step.
+// Plan records a step.
 func (a *Account) Plan(s Step) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,17 +110,16 @@ func (a *Account) Plan(s Step) {
 	}
 }
 
-// PlanTarget notes that a database is created, or cleaned, before anything else.
+// PlanTarget records that a database is created, or cleaned, before anything else.
 func (a *Account) PlanTarget(database string, create, clean bool) {
 	if create {
 		a.Plan(Step{Database: database, Phase: "prepare", Object: "create database " + database})
 	} else if clean {
-		a.Plan(Step{Database: database, Phase: "prepare", Object: "drop what the backup brings"})
+		a.Plan(Step{Database: database, Phase: "prepare", Object: "drop what the backup contains"})
 	}
 }
 
-// Expect notes a step that is a part of what progress counts. c is the chunk that it
-// loads, nil for none.
+// Expect records a step that progress counts. c is the chunk that it loads, or nil.
 func (a *Account) Expect(s Step, c *archive.Chunk) {
 	if c != nil {
 		s.Bytes, s.Rows = c.PlainBytes, c.Rows
@@ -143,9 +141,9 @@ func (a *Account) Loaded(c *archive.Chunk) {
 	}
 }
 
-// Load does the jobs of a database's rows, and of what each of them makes possible, as
-// one graph. moved counts bytes of rows, and rest lets go of what a worker holds: see
-// [bulk.Crew].
+// Load runs the jobs that load a database's rows, and those that depend on them, as one graph.
+// moved returns the bytes of rows moved so far, and rest releases the resources of a worker:
+// see [bulk.Crew].
 func (a *Account) Load(ctx context.Context, database string, moved func() int64, rest func(worker int) error, jobs []bulk.Job) error {
 	defer a.Phase("data and indexes")()
 	stats := bulk.CrewStats{Name: database}
@@ -158,10 +156,10 @@ func (a *Account) Load(ctx context.Context, database string, moved func() int64,
 	return err
 }
 
-// Workers is how many jobs there may be side by side.
+// Workers returns the maximum number of concurrent jobs.
 func (a *Account) Workers() int { return max(1, a.opts.Adapt.Most(a.opts.Jobs)) }
 
-// Names returns the databases of the backup that are meant.
+// Names returns the databases of the backup that are selected.
 func (a *Account) Names() ([]string, error) {
 	var names []string
 	for _, d := range a.manifest.Databases {
@@ -179,7 +177,7 @@ func (a *Account) Names() ([]string, error) {
 	return names, nil
 }
 
-// Cluster reports whether all of a cluster is meant.
+// Cluster reports whether a whole cluster is restored.
 func (a *Account) Cluster() bool { return a.manifest.Scope == "cluster" && a.opts.Database == "" }
 
 // Has reports whether the backup has a chunk.
@@ -187,7 +185,7 @@ func (a *Account) Has(chunk string) bool {
 	return slices.ContainsFunc(a.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
 }
 
-// Text reads a chunk whole.
+// Text reads a whole chunk.
 func (a *Account) Text(ctx context.Context, chunk string) (string, error) {
 	in, err := a.archive.Chunk(ctx, chunk)
 	if err != nil {

@@ -6,17 +6,16 @@ import (
 	"slices"
 )
 
-// Books are the steps that an earlier run of a restore has finished. They are in the
-// target itself while a restore runs: each step notes itself there, by the engine's own
-// means. Books are written before the jobs start and only read afterwards. Nil books
-// have no steps.
+// Books are the steps that an earlier run of a restore has finished. They are stored in the
+// target itself while a restore runs: each step records itself there, in the way of its engine.
+// The steps are read once, before the jobs start. A nil *Books has no steps.
 type Books struct{ done map[string]bool }
 
-// StepRestored is the last step: what is left is to close the books.
+// StepRestored is the last step: after it, only the books have to be removed.
 const StepRestored = "restored"
 
-// Identity is the step that says whose books these are: of a database of a backup, and of
-// the part of it that the options mean.
+// Identity returns the step that identifies the restore: the database of a backup, and the part
+// of it that the options select.
 func (o *Options) Identity(backup, database string) string {
 	is := "backup " + backup + " database " + database
 	f := o.Filter
@@ -29,7 +28,7 @@ func (o *Options) Identity(backup, database string) string {
 	return is
 }
 
-// Add notes a step that the target has.
+// Add adds a step that the target has recorded.
 func (b *Books) Add(step string) {
 	if b.done == nil {
 		b.done = map[string]bool{}
@@ -37,25 +36,23 @@ func (b *Books) Add(step string) {
 	b.done[step] = true
 }
 
-// Forget takes back a step that has to be done again.
+// Forget removes a step that has to be done again.
 func (b *Books) Forget(step string) { delete(b.done, step) }
 
 // Has reports whether a step is finished.
 func (b *Books) Has(step string) bool { return b != nil && b.done[step] }
 
-// Begun reports whether there is any step: the target is one whose restore was
-// interrupted.
+// Begun reports whether there is any step: the target has an interrupted restore.
 func (b *Books) Begun() bool { return b != nil && len(b.done) > 0 }
 
-// Check refuses books that were found in place, such as "schema weir_restore", unless
-// they are to be continued and are those of what the options mean of this database of this
-// backup.
+// Check refuses books that were found in place ("schema weir_restore", for example), unless
+// --resume is set and they are those of the same part of the same database of the same backup.
 func (b *Books) Check(place, backup, database string, o *Options) error {
 	if !o.Resume && !o.DryRun {
-		return fmt.Errorf("an interrupted restore is in the database (%s): --resume continues it; or drop the database and begin anew", place)
+		return fmt.Errorf("an interrupted restore is in the database (%s): continue it with --resume, or drop the database and start over", place)
 	}
 	if b.Begun() && !b.Has(o.Identity(backup, database)) {
-		return fmt.Errorf("the interrupted restore in the database is not one of database %s of backup %s, or it is one of another part of that: --resume takes the same backup and, such as --table or --data-only, the same flags", database, backup)
+		return fmt.Errorf("the interrupted restore in the database is not of database %s of backup %s, or of another part of it: --resume needs the same backup and the same flags, such as --table or --data-only", database, backup)
 	}
 	return nil
 }

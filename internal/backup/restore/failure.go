@@ -14,22 +14,22 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 )
 
-// ErrDiffers says that what was restored is not what the backup says.
+// ErrDiffers says that what was restored differs from the backup.
 var ErrDiffers = errors.New("it differs from the backup")
 
-// ErrNeeds says that an object was left out because one that it needs failed.
+// ErrNeeds says that an object was left out because one that it depends on failed.
 var ErrNeeds = errors.New("left out, for it needs")
 
-// Why rows of a table are not loaded by a restore that is resumed. Both end the run, so that
-// there is something to resume.
+// Why a resumed restore does not load the rows of a table. Both errors end the run, so that it
+// can be resumed.
 var (
 	ErrBeside    = errors.New("the table has rows, and the restore has loaded none yet: they are somebody else's; empty the table, and --resume loads the backup's")
 	ErrTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and --resume loads the rows and makes the backup's triggers again")
 )
 
-// Independent reports whether an error is about one object, so that others may
-// still be restored: not one of the connection or the storage, nor a cancelled run, nor one
-// that --resume gets over.
+// Independent reports whether an error concerns one object only, so that others can still be
+// restored: it is not about the connection or the storage, not a cancelled run, and not an
+// error after which --resume can continue.
 func Independent(err error) bool {
 	var object *ObjectError
 	if !errors.As(err, &object) {
@@ -49,7 +49,7 @@ func Independent(err error) bool {
 	return !errors.As(err, &network) && !errors.As(err, &place)
 }
 
-// Err sums up the failures of a result: nil without any. It matches [ErrDiffers]
+// Err returns an error that sums up the failures of a result, or nil. It matches [ErrDiffers]
 // if all of them do.
 func (r *Result) Err() error {
 	if len(r.Failed) == 0 {
@@ -68,8 +68,8 @@ func (r *Result) Err() error {
 	return fmt.Errorf("%d objects could not be restored, the first: %w", len(r.Failed), first)
 }
 
-// WriteRest writes what is left to do as a script for the server's own client.
-// location and id are those of the backup.
+// WriteRest writes what is left to do as a script for the server's own client. location and id
+// are those of the backup.
 func (r *Result) WriteRest(w io.Writer, location, id string) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "-- What the restore of backup %s has left to do: %s failed.\n", id, Objects(len(r.Failed)))
@@ -112,8 +112,8 @@ func First(s string, n int) string {
 	return s
 }
 
-// RowsError is an error about the rows of a chunk, which the statement load loads into
-// the table.
+// RowsError returns an error about the rows of a chunk, which the statement load loads into the
+// table.
 func RowsError(database, table string, c *archive.Chunk, load string, err error) error {
 	return &ObjectError{Database: database, Object: "rows of table " + table + " (" + c.Path + ")", Rest: "-- " + oneLine(load), Chunk: c.Path, Err: err}
 }

@@ -1,7 +1,6 @@
-// Package restore holds the options and the result of a restore, and what all engines
-// share: an [Account] keeps the plan and the failures, [Books] the steps that an
-// interrupted restore had finished. The packages below it, one for each engine, read an
-// archive into a server.
+// Package restore has the options and the result of a restore, and what all engines share: an
+// [Account] collects the plan and the failures, [Books] the steps that an interrupted restore
+// has finished. The packages below it, one for each engine, read an archive into a server.
 //
 //	postgres.Run(ctx, options, reader) (*Result, error)
 package restore
@@ -14,138 +13,132 @@ import (
 	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
-// Options is what is asked for. Its zero value, with a DSN, restores a backup of
-// one database into the database of the DSN, which must be empty.
+// Options say what to restore and how. The zero value, with a DSN, restores a backup of one
+// database into the database of the DSN, which must be empty.
 type Options struct {
-	// DSN says where the server is and who to be there. Its database is the
-	// target; with Create it is made, unless it is one that every server has, which
-	// then is the one to connect to first, as for a cluster. Required.
+	// DSN is the connection string of the server. Its database is the target. With Create, that
+	// database is created, unless every server has it: then it is only the database to connect
+	// to first, as for a cluster. Required.
 	DSN string
 
-	// Database says which database of the backup is restored. Default: the only
-	// one, or all of a cluster.
+	// Database is the database of the backup to restore. Default: the only one, or all of a
+	// cluster.
 	Database string
 
-	// Target is the name of the database to restore into, or with Create to make.
-	// Default: that of the DSN; with Create and none in the DSN, or of a cluster, the
-	// name in the backup.
+	// Target is the name of the database to restore into, or with Create to create. Default:
+	// that of the DSN; with Create and none in the DSN, or for a cluster, the name in the
+	// backup.
 	Target string
 
-	// Create makes the database first. Default: false.
+	// Create creates the database first. Default: false.
 	Create bool
 
-	// Clean drops what is to be restored before: the database with Create, else
-	// the objects of the backup one by one. Default: false, a target that is not
-	// empty is refused.
+	// Clean drops what is to be restored first: the database with Create, otherwise the objects
+	// of the backup one by one. Default: false, a target that is not empty is refused.
 	Clean bool
 
-	// IfExists makes it no error that what Clean drops does not exist. Default: false.
+	// IfExists ignores that an object that Clean drops does not exist. Default: false.
 	IfExists bool
 
-	// Filter says which schemas and tables are restored, of those in the backup.
-	// Default: all.
+	// Filter selects the schemas and tables to restore. Default: all.
 	Filter bulk.Filter
 
-	// NoOwner leaves objects to the role that restores; of MySQL and MariaDB it
-	// leaves DEFINER clauses out, so that this is the account that restores.
-	// Default: false.
+	// NoOwner makes the role that restores the owner of all objects; with MySQL and MariaDB it
+	// removes DEFINER clauses, so that the account that restores is the definer. Default:
+	// false.
 	NoOwner bool
 
 	// NoPrivileges leaves out grants. Default: false.
 	NoPrivileges bool
 
-	// SchemaOnly and DataOnly restore only definitions or only rows. With DataOnly,
-	// triggers and foreign keys of the target are put off where the role may do
-	// that, but for triggers that are set to fire always. Default: both.
+	// SchemaOnly and DataOnly restore only definitions or only rows. With DataOnly, triggers
+	// and foreign keys of the target are disabled if the role may do that, except triggers that
+	// are set to fire always. Default: both.
 	SchemaOnly, DataOnly bool
 
-	// NoGlobals leaves roles and tablespaces of a cluster out. Default: false.
+	// NoGlobals leaves out the roles and tablespaces of a cluster. Default: false.
 	NoGlobals bool
 
-	// DryRun connects, plans and changes nothing: the plan is in the Result.
-	// Default: false.
+	// DryRun connects and plans, but changes nothing: the plan is in the Result. Default:
+	// false.
 	DryRun bool
 
-	// Resume continues a restore that was interrupted: what it finished is in
-	// the target's own books, and not done again. Default: false.
+	// Resume continues an interrupted restore: steps that it finished are recorded in the
+	// target, and are skipped. Default: false.
 	Resume bool
 
 	// Force restores into a server that is older than the source. Default: false.
 	Force bool
 
-	// Stop ends at the first error in an object. Default: false, go on with all that
-	// does not need it, and report what failed at the end, with what is left to do.
+	// Stop stops at the first object that fails. Default: false, continue with all objects that
+	// do not depend on it, and report at the end what failed and what is left to do.
 	Stop bool
 
-	// Sandbox runs nothing of the archive with a superuser's rights, in a throwaway
-	// server, of PostgreSQL: its roles are made as ones that may nothing, tablespaces
-	// and settings of roles are left out, and the superuser that the DSN names gets
-	// another name. Default: false.
+	// Sandbox runs no code of the archive with superuser rights, in a throwaway PostgreSQL
+	// server: roles are created without any rights, tablespaces and settings of roles are left
+	// out, and the superuser of the DSN is renamed. Default: false.
 	Sandbox bool
 
-	// NoCheck begins without having read and compared all that is not rows first.
-	// Default: false.
+	// NoCheck starts without first verifying everything but rows. Default: false.
 	NoCheck bool
 
-	// NoAnalyze leaves statistics for the planner to the server's own
-	// background work. Default: false.
+	// NoAnalyze leaves planner statistics to the server's autovacuum or the like. Default:
+	// false.
 	NoAnalyze bool
 
-	// NoLocal loads rows by INSERT even where the server would take LOAD DATA
-	// LOCAL, of MySQL and MariaDB. Default: false.
+	// NoLocal loads rows by INSERT even if the server allows LOAD DATA LOCAL. MySQL and MariaDB
+	// only. Default: false.
 	NoLocal bool
 
-	// Verify says how the result is compared with the manifest. Default: VerifyCounts.
+	// Verify says how to compare the result with the manifest. Default: VerifyCounts.
 	Verify Verify
 
 	// Profile says how much of the machine to use. Default: bulk.Recommend.
 	Profile bulk.Profile
 
-	// Jobs is how many things are done side by side, each over a connection of
-	// its own. Default: that of Profile.
+	// Jobs is how many jobs run concurrently, each over a connection of its own. Default: that
+	// of Profile.
 	Jobs int
 
-	// Adapt has the number of Jobs follow what the server and the storage give while
-	// rows are loaded, from Jobs on. Default: the number does not change.
+	// Adapt lets the number of jobs follow the throughput of server and storage while rows are
+	// loaded, beginning with Jobs. Default: the number is fixed.
 	Adapt bulk.Adapt
 
-	// MaintenanceBytes is the memory of each index build. Default: that of Profile.
+	// MaintenanceBytes is the memory of each index build, in bytes. Default: that of Profile.
 	MaintenanceBytes int64
 
-	// IndexTimeout bounds how long the server may take for one index or constraint, of
-	// PostgreSQL: one that takes longer fails, as an object that fails. Default: 0, no
-	// bound.
+	// IndexTimeout limits the time for one index or constraint: one that takes longer counts as
+	// failed. PostgreSQL only. Default: 0, no limit.
 	IndexTimeout time.Duration
 
-	// IndexWorkers are the parallel workers of each index build, of PostgreSQL 11 on
-	// (max_parallel_maintenance_workers). Default: nil, the server's setting for a
-	// build that is alone, and none where several run side by side.
+	// IndexWorkers is the number of parallel workers of each index build
+	// (max_parallel_maintenance_workers). PostgreSQL 11 and later. Default: nil, the server's
+	// setting for a single build, and 0 while several run concurrently.
 	IndexWorkers *int
 
-	// Tuning are settings of the sessions, of PostgreSQL, as NAME=VALUE: those that
-	// [TuningNames] lists. Default: the server's.
+	// Tuning are settings of the sessions as NAME=VALUE, of those that [TuningNames] lists.
+	// PostgreSQL only. Default: the server's.
 	Tuning []string
 
-	// Progress counts what is done. Default: nil, nobody looks.
+	// Progress counts what is done. Default: nil, progress is not counted.
 	Progress *bulk.Progress
 }
 
 // Verify is a way to compare a restored database with its manifest.
 type Verify string
 
-// The ways, each with those before it.
+// The ways; each includes those before it.
 const (
 	// VerifyNone compares nothing.
 	VerifyNone Verify = "none"
-	// VerifyCounts compares the numbers of rows that the server took, which cost
-	// nothing.
+	// VerifyCounts compares the numbers of rows that the server reported, at no cost.
 	VerifyCounts Verify = "counts"
-	// VerifyRows reads the tables again and compares the number of rows, and
-	// their checksums if the backup has them.
+	// VerifyRows reads the tables and compares the numbers of rows, and their checksums if the
+	// backup has them.
 	VerifyRows Verify = "rows"
 )
 
-// WithDefaults fills in what is left open.
+// WithDefaults returns the options with defaults filled in.
 func (o Options) WithDefaults() Options {
 	if o.Profile.Jobs == 0 {
 		o.Profile = bulk.Recommend(bulk.ThisMachine())
@@ -163,19 +156,19 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Empty refuses a target that holds a number of objects, unless that is "0"; one is the name
-// of one of them.
+// Empty returns an error for a target with a number of objects, unless that is "0"; one is the
+// name of one of them.
 func (o Options) Empty(objects, one string) error {
 	switch {
 	case objects == "0":
 		return nil
 	case o.Resume:
-		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no books of an interrupted restore; it may have been finished", objects, one)
+		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no record of an interrupted restore, which may have been completed", objects, one)
 	}
-	return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", objects, one)
+	return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup contains, --create --target creates another database)", objects, one)
 }
 
-// Validate names the flag that is wrong.
+// Validate returns an error that names the invalid flag.
 func (o Options) Validate() error {
 	switch {
 	case o.DSN == "":
@@ -189,7 +182,7 @@ func (o Options) Validate() error {
 	case o.Clean && o.DataOnly:
 		return errors.New("--clean drops definitions, which --data-only does not bring back")
 	case o.IfExists && !o.Clean:
-		return errors.New("--if-exists is about what --clean drops")
+		return errors.New("--if-exists needs --clean")
 	case o.Create && o.DataOnly:
 		return errors.New("--create makes a database without tables, and --data-only needs them")
 	case o.Clean && o.Resume:
@@ -215,25 +208,24 @@ func (o Options) Validate() error {
 	return err
 }
 
-// An ObjectError is a failure about one object. The server's message is in Err.
+// An ObjectError is a failure to restore one object. Err has the server's message.
 type ObjectError struct {
 	Database string
-	Object   string // as "TABLE public.orders"
+	Object   string // such as "TABLE public.orders"
 
-	// Statement is what failed, cut if it is long.
+	// Statement is the statement that failed, shortened if it is long.
 	Statement string
 
-	// Rest is what is left to do for the object, as SQL; empty where nothing but a
-	// look at Err helps.
+	// Rest is what is left to do for the object, as SQL; empty if only Err can tell.
 	Rest string
 
-	// Chunk holds the rows that are left to load, where that is what failed.
+	// Chunk holds the rows that could not be loaded, if that is what failed.
 	Chunk string
 
 	Err error
 }
 
-// Error names the object, the server's message and the statement, whose secrets it hides.
+// Error returns the object, the server's message and the statement without secrets.
 func (e *ObjectError) Error() string {
 	s := e.Object + ": " + serverText(e.Err, e.Statement)
 	if e.Statement != "" {
@@ -249,41 +241,41 @@ func (e *ObjectError) Unwrap() error { return e.Err }
 type Step struct {
 	Database string `json:"database"`        // the database at the target
 	Phase    string `json:"phase"`           // such as prepare or globals
-	Object   string `json:"object"`          // what the step makes or changes
+	Object   string `json:"object"`          // what the step creates or changes
 	Bytes    int64  `json:"bytes,omitempty"` // plain
 	Rows     int64  `json:"rows,omitempty"`  // number of rows
 
-	// Done says that an earlier run has finished it.
+	// Done says that an earlier run has finished the step.
 	Done bool `json:"done,omitempty"`
 }
 
-// Result is what a restore reports.
+// Result is the result of a restore.
 type Result struct {
-	// Plan is what was done, or would be with DryRun.
+	// Plan is what was done, or with DryRun would be.
 	Plan []Step
 
-	// Ended says that everything was tried: all that could be restored is there, and
-	// Failed is what could not.
+	// Ended says that everything was tried: all that could be restored is in the target, and
+	// Failed is the rest.
 	Ended bool
 
-	// Failed are the errors about objects, in the order in which they came.
+	// Failed are the objects that failed, in the order of their errors.
 	Failed []*ObjectError
 
-	// Broken are objects that were of no use at the source, such as views of tables
-	// that are gone. They are not made, and that is no failure.
+	// Broken are objects that were unusable at the source, such as views of missing tables.
+	// They are not created, which is no failure.
 	Broken []*ObjectError
 
 	// Resumed is how many steps an earlier run had finished.
 	Resumed int
 
-	// Warnings are things that are worth knowing and no failure.
+	// Warnings are things that are worth knowing but no failures.
 	Warnings []string
 
 	Tables int
 	Rows   int64
 	Bytes  int64 // plain
 
-	// Workers are the metrics of those that loaded rows, of each database.
+	// Workers are the metrics of the workers that loaded rows, for each database.
 	Workers []bulk.CrewStats
 
 	// Phases are the times of the phases, in their order.

@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// secretName is how options, columns and functions are named whose values nobody is to
-// read on a screen or in a log.
+// secretName matches names of options, columns and functions whose values must not appear on a
+// screen or in a log.
 var secretName = regexp.MustCompile(`(?i)passw|passphrase|passcode|secret|token|credential|api_?key|^"?pwd"?$`)
 
-// within are secrets inside a text: those of a connection string, and of a URL.
+// within match secrets inside a text: in a connection string, and in a URL.
 var within = []*regexp.Regexp{
 	regexp.MustCompile(`(?is)(?:passw(?:or)?d|\bpwd)\s*=(.+)`),
 	regexp.MustCompile(`(?i)://[^\s:/@']*:([^\s']*@|[^\s@'/]+)`),
 }
 
-// HideSecrets returns a statement, of PostgreSQL or of MySQL, without the secrets in it:
-// the texts behind a word like PASSWORD, how an account is IDENTIFIED, what a subscription
-// connects with. A text that was cut off counts to its end.
+// HideSecrets returns a statement of PostgreSQL or MySQL without its secrets: texts after a
+// word like PASSWORD, after IDENTIFIED, and the connection string of a subscription. If the
+// statement was cut inside a text, the rest belongs to that text.
 func HideSecrets(sql string) string {
 	hidden := make([]bool, len(sql))
-	// Where a text ends is not the same for both servers, nor for all of their settings:
-	// what is a secret by either reading is one.
+	// The two servers, and some of their settings, disagree about where a text ends: a text is
+	// hidden if it is a secret by either reading.
 	for _, mysql := range []bool{true, false} {
 		l := secretLexer{}
 		for i := 0; i < len(sql); {
@@ -59,24 +59,24 @@ func HideSecrets(sql string) string {
 	return out.String()
 }
 
-// Unsecret is HideSecrets for a script: no server takes it as it is, so that none gets a
-// password that everybody knows.
+// Unsecret is HideSecrets for a script. No server accepts the hidden text, so that no account
+// gets a password that everyone knows.
 func Unsecret(sql string) string { return strings.ReplaceAll(HideSecrets(sql), hiddenText, "…") }
 
-// hiddenText stands for a text that is a secret.
+// hiddenText replaces a secret text.
 const hiddenText = "'…'"
 
-// secretLexer follows a statement piece by piece.
+// secretLexer tracks a statement token by token.
 type secretLexer struct {
-	set          bool // the word before was SET
-	assigned     bool // SET PASSWORD: what follows the = is a secret
-	subscription bool // CONNECTION is that of a subscription
-	identified   bool // up to the next account or clause, texts are secrets
-	plugin       bool // but for this one
-	expected     bool // the next text is one
+	set          bool // the previous word was SET
+	assigned     bool // SET PASSWORD: the text after = is a secret
+	subscription bool // CONNECTION would be that of a subscription
+	identified   bool // texts are secrets up to the next account or clause
+	plugin       bool // except the next one, a plugin's name
+	expected     bool // the next text is a secret
 }
 
-// secret reports whether a piece must not be shown.
+// secret reports whether a token must not be shown.
 func (l *secretLexer) secret(kind pieceKind, text string) bool {
 	set := l.set
 	if kind != sqlSpace {
@@ -107,7 +107,7 @@ func (l *secretLexer) secret(kind pieceKind, text string) bool {
 	return false
 }
 
-// take takes a text, and reports whether it is a secret.
+// take processes a text, and reports whether it is a secret.
 func (l *secretLexer) take() bool {
 	hide := l.expected || l.identified && !l.plugin
 	l.plugin, l.expected = false, false
@@ -158,8 +158,8 @@ var (
 	word   = regexp.MustCompile(`^[A-Za-z0-9_\x80-\xff][A-Za-z0-9_$\x80-\xff]*`)
 )
 
-// piece cuts the next piece off a statement, and returns where it ends. What stands in
-// MySQL's executable comments is read as part of the statement.
+// piece returns the kind of the next token of a statement, and where it ends. MySQL's
+// executable comments are read as part of the statement.
 func piece(sql string, i int, mysql bool) (pieceKind, int) {
 	rest := sql[i:]
 	c := rest[0]
@@ -200,7 +200,7 @@ func piece(sql string, i int, mysql bool) (pieceKind, int) {
 	return sqlOther, i + 1
 }
 
-// quotedEnd returns where the text or name ends that s begins with.
+// quotedEnd returns the end of the text or name at the beginning of s.
 func quotedEnd(s string, backslash bool) int {
 	q := s[0]
 	for i := 1; i < len(s); i++ {
@@ -217,11 +217,12 @@ func quotedEnd(s string, backslash bool) int {
 	return len(s)
 }
 
-// quotes is where a server quotes the statement in its message.
+// quotes matches the place where a server quotes the statement in its message.
 var quotes = regexp.MustCompile(` near ['"]`)
 
-// serverText is a server's message about a statement. Servers quote a statement that they do
-// not understand from some place on, where HideSecrets cannot tell what it is.
+// serverText returns a server's message about a statement. After a syntax error, servers quote
+// the statement from some place on; HideSecrets cannot recognize secrets there, so that part is
+// removed.
 func serverText(err error, statement string) string {
 	text := err.Error()
 	at := quotes.FindStringIndex(text)
@@ -231,7 +232,8 @@ func serverText(err error, statement string) string {
 	return text[:at[1]] + "…" + text[at[1]-1:at[1]]
 }
 
-// StatementError is an error about a statement, whose beginning it shows without secrets.
+// StatementError returns an error about a statement, with the beginning of the statement
+// without secrets.
 func StatementError(sql string, err error) error { return &statementError{sql, err} }
 
 type statementError struct {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxIndexWorkers is the most that a server takes.
+// maxIndexWorkers is the server's maximum.
 const maxIndexWorkers = 1024
 
-// TuningNames lists the settings that a restore's sessions may be given: those that
-// change how fast it is, and never what is restored.
+// TuningNames lists the settings that can be set in a restore's sessions: they affect its
+// speed, but not what is restored.
 func TuningNames() []string {
 	return []string{
 		"effective_cache_size", "effective_io_concurrency", "enable_hashjoin", "enable_mergejoin", "enable_nestloop",
@@ -19,7 +19,7 @@ func TuningNames() []string {
 	}
 }
 
-// validTuning names the setting that is wrong.
+// validTuning returns an error that names the invalid setting.
 func validTuning(settings []string) error {
 	var seen []string
 	for _, s := range settings {

@@ -10,13 +10,12 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// CopyOut runs a COPY … TO STDOUT and hands its bytes to sink, in pieces that
-// may end anywhere: a row may be a gigabyte long, and is never held as a whole.
-// A piece is valid until sink returns. It returns the number of rows by the
-// server's count.
+// CopyOut runs a COPY … TO STDOUT and passes its bytes to sink, in pieces that may end
+// anywhere: a row may have a gigabyte, and is never held as a whole. A piece is valid until
+// sink returns. It returns the number of rows by the server's count.
 //
-// An error of sink ends the session: skipping the rest of a large table would
-// take as long as reading it.
+// After an error of sink the session is broken: skipping the rest of a large table would take
+// as long as reading it.
 func (s *Session) CopyOut(ctx context.Context, sql string, sink func([]byte) error) (rows int64, err error) {
 	release, err := s.begin(ctx, sql)
 	if err != nil {
@@ -75,8 +74,8 @@ func (s *Session) CopyOut(ctx context.Context, sql string, sink func([]byte) err
 	}
 }
 
-// longCopyData returns the length of the content of the next message if it is a
-// CopyData that fills more than half of the buffer, else 0.
+// longCopyData returns the length of the content of the next message if it is a CopyData that
+// fills more than half of the buffer, otherwise 0.
 func (s *Session) longCopyData() int {
 	typ, n, ok := pgwire.Peek(s.buf[s.r:s.w])
 	if !ok || typ != pgwire.ServerCopyData || n <= len(s.buf)/2 || n > maxMessage {
@@ -85,7 +84,7 @@ func (s *Session) longCopyData() int {
 	return n - pgwire.HeaderLen
 }
 
-// pass hands the content of a long CopyData on as it comes.
+// pass passes the content of a long CopyData on as it arrives.
 func (s *Session) pass(n int, sink func([]byte) error, refuse func(error) error) error {
 	s.r += pgwire.HeaderLen
 	for n > 0 {
@@ -104,8 +103,8 @@ func (s *Session) pass(n int, sink func([]byte) error, refuse func(error) error)
 	return nil
 }
 
-// join moves the CopyData messages that follow body in the buffer, as far as
-// they have been read, up to it, so that their contents are one piece:
+// join moves the contents of the CopyData messages after body, as far as they were read, next
+// to it, so that they are one piece:
 //
 //	before  [h][body][h][row][h][row][h][ro
 //	after   [h][body][row][row].....[h][ro
@@ -129,9 +128,9 @@ func (s *Session) join(body []byte) []byte {
 	return buf[start:end]
 }
 
-// CopyIn runs a COPY … FROM STDIN with the bytes of r. It returns the number of
-// rows by the server's count. When r fails, the server is told so and has
-// nothing to keep; the error is that of r.
+// CopyIn runs a COPY … FROM STDIN with the bytes of r. It returns the number of rows by the
+// server's count. If r fails, the server is told to discard the data, and the error is that of
+// r.
 func (s *Session) CopyIn(ctx context.Context, sql string, r io.Reader) (rows int64, err error) {
 	release, err := s.begin(ctx, sql)
 	if err != nil {
@@ -145,8 +144,8 @@ func (s *Session) CopyIn(ctx context.Context, sql string, r io.Reader) (rows int
 	if typ != pgwire.ServerCopyInResponse {
 		return 0, s.copyRefused(typ, body)
 	}
-	// The server may refuse a row long before the end. Its words are read while
-	// data is still sent, or both sides would wait for the other.
+	// The server may reject a row long before the end. Its response is read while data is still
+	// being sent; otherwise both sides might wait for each other.
 	type verdict struct {
 		rows int64
 		err  error
@@ -160,7 +159,7 @@ func (s *Session) CopyIn(ctx context.Context, sql string, r io.Reader) (rows int
 	}()
 	sendErr, readErr := s.send(r, over)
 	if sendErr != nil {
-		// The answer, if there is one, says why the connection ended.
+		// The server's response, if there is one, says why the connection ended.
 		_ = s.conn.Close()
 	}
 	v := <-answer
@@ -175,7 +174,7 @@ func (s *Session) CopyIn(ctx context.Context, sql string, r io.Reader) (rows int
 	return v.rows, nil
 }
 
-// send sends what r yields until over is closed. readErr is that of r.
+// send sends the bytes of r until over is closed. readErr is the error of r.
 func (s *Session) send(r io.Reader, over <-chan struct{}) (sendErr, readErr error) {
 	if s.out == nil {
 		s.out = make([]byte, bufferSize)
@@ -190,7 +189,7 @@ func (s *Session) send(r io.Reader, over <-chan struct{}) (sendErr, readErr erro
 			}
 		}
 		select {
-		case <-over: // refused: what else is sent would be ignored
+		case <-over: // rejected: the server would ignore the rest
 			return nil, nil
 		default:
 		}
@@ -205,7 +204,7 @@ func (s *Session) send(r io.Reader, over <-chan struct{}) (sendErr, readErr erro
 	}
 }
 
-// readFull fills p unless r ends or fails before.
+// readFull fills p unless r ends or fails first.
 func readFull(r io.Reader, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var m int
@@ -215,12 +214,12 @@ func readFull(r io.Reader, p []byte) (n int, err error) {
 	return n, err
 }
 
-// copyAnswer reads what follows a CopyInResponse up to ReadyForQuery.
+// copyAnswer reads what follows a CopyInResponse, up to ReadyForQuery.
 func (s *Session) copyAnswer() (rows int64, failed error) {
 	for {
 		typ, body, err := s.read()
 		if err != nil {
-			if failed != nil { // a FATAL was the last word
+			if failed != nil { // a FATAL error was the last message
 				return 0, failed
 			}
 			return 0, err
@@ -247,7 +246,7 @@ func (s *Session) copyAnswer() (rows int64, failed error) {
 	}
 }
 
-// copyRefused reads the rest of an answer that is no CopyInResponse.
+// copyRefused reads the rest of a response that is not a CopyInResponse.
 func (s *Session) copyRefused(typ byte, body []byte) error {
 	failed := error(pgwire.ErrMalformed)
 	for {

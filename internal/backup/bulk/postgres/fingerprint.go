@@ -11,27 +11,26 @@ import (
 	"strings"
 )
 
-// An Aspect is one thing that can be said of one object of a database: its
-// definition, its owner, who may use it, what a comment calls it.
+// An Aspect is one property of one object of a database: its definition, its owner, its
+// privileges, its comment.
 type Aspect struct {
 	Kind string `json:"kind"` // "column", "owner of relation"
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// OfOwner and OfRights report whether the aspect is about who owns an object, and
-// who may use it.
+// OfOwner and OfRights report whether the aspect is an object's owner or its privileges.
 func (a Aspect) OfOwner() bool  { return strings.HasPrefix(a.Kind, "owner of ") }
 func (a Aspect) OfRights() bool { return strings.HasPrefix(a.Kind, "rights ") }
 
-// AttrCatalogue of a database in a manifest is the edition of its aspects.
+// AttrCatalogue is the attribute, of a database in a manifest, with the edition of its aspects.
 const (
 	AttrCatalogue    = "catalogue"
 	CatalogueEdition = "5"
 )
 
-// AttrNoPublic of a database in a manifest says that it has no schema public, which a new
-// one has.
+// AttrNoPublic is the attribute, of a database in a manifest, which says that it has no schema
+// public, unlike a new database.
 const AttrNoPublic = "no_schema_public"
 
 // later are the kinds of aspects that the first edition does not have.
@@ -61,8 +60,8 @@ var later = map[string]bool{
 	"compression of column":              true,
 }
 
-// Later reports whether the aspect is of a kind that a backup without AttrCatalogue says
-// nothing about.
+// Later reports whether the aspect is of a kind that a backup without AttrCatalogue does not
+// have.
 func (a Aspect) Later() bool { return later[a.Kind] }
 
 // before orders aspects as the server does.
@@ -73,15 +72,14 @@ func (a Aspect) before(b Aspect) bool {
 	return a.Name < b.Name
 }
 
-// Fingerprint yields all aspects of the database that the session is in, in their
-// order, but for those of the schema besides. Two databases with the same ones
-// mean the same to anyone who uses them, if their servers are of one major version:
-// definitions are in the words of the server. Event triggers are left out, since a
-// restore makes them last of all.
+// Fingerprint yields all aspects of the session's database in order, except those of the schema
+// besides. If two databases have the same aspects, and servers of the same major version, they
+// have the same definitions, which are in the server's own wording. Event triggers are left
+// out, because a restore creates them last.
 func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(Aspect) error) error {
 	sql := s.fingerprintSQL(besides, CatalogueEdition)
-	// A backup asks twice, and to plan so long a statement takes the server three times as
-	// long as to run it.
+	// A backup runs it twice, and planning such a long statement takes the server three times
+	// as long as running it.
 	const name = "weir_fingerprint"
 	if s.planned == "" {
 		if err := s.Exec(ctx, "PREPARE "+name+" AS "+sql); err != nil {
@@ -95,7 +93,7 @@ func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(As
 	return s.aspects(ctx, sql, yield)
 }
 
-// fingerprintSQL is the statement that asks for a fingerprint in the words of an edition.
+// fingerprintSQL returns the statement that yields the aspects, in the form of an edition.
 func (s *Session) fingerprintSQL(besides, edition string) string {
 	sql, columns, others := fingerprintSQL, orderOfColumns, unsaid
 	switch edition {
@@ -123,18 +121,18 @@ func (s *Session) aspects(ctx context.Context, sql string, yield func(Aspect) er
 	return nil
 }
 
-// WriteAspects returns what writes aspects as lines of JSON, and what ends that.
+// WriteAspects returns a function that writes aspects as lines of JSON, and one that ends that.
 func WriteAspects(w io.Writer) (yield func(Aspect) error, end func() error) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	enc := lines(out)
 	return func(a Aspect) error { return enc.Encode(a) }, out.Flush
 }
 
-// A Difference is an aspect in which two databases differ. What one of them lacks is
-// nil.
+// A Difference is an aspect in which two databases differ. If one of them lacks it, its value
+// is nil.
 type Difference struct{ Want, Got *Aspect }
 
-// String says what differs, long texts cut.
+// String returns the difference, with long texts cut.
 func (d Difference) String() string {
 	switch {
 	case d.Got == nil:
@@ -145,10 +143,10 @@ func (d Difference) String() string {
 	return "the backup has " + d.Want.shown() + ", the copy " + d.Got.shown()
 }
 
-// optionSecret is an option of a foreign server that nobody is to read in an error.
+// optionSecret matches an option of a foreign server whose value must not appear in an error.
 var optionSecret = regexp.MustCompile(`(?i)(\w*(?:passw|secret|token|credential|api_?key)\w*=)[^,;]*`)
 
-// shown is the text, cut if it is long, without secrets.
+// shown returns the text without secrets, cut if it is long.
 func (a Aspect) shown() string {
 	if a.Kind == "server" {
 		return shorten(optionSecret.ReplaceAllString(a.Text, "${1}…"))
@@ -156,7 +154,7 @@ func (a Aspect) shown() string {
 	return shorten(a.Text)
 }
 
-// Object is what differs.
+// Object returns the object that differs.
 func (d Difference) Object() string {
 	a := d.Want
 	if a == nil {
@@ -165,7 +163,7 @@ func (d Difference) Object() string {
 	return a.Kind + " " + a.Name
 }
 
-// OfPublic reports whether it is about the schema public itself.
+// OfPublic reports whether the difference is about the schema public itself.
 func (d Difference) OfPublic() bool {
 	o := d.Object()
 	return o == "owner of schema public" || o == "rights to schema public" || o == "comment schema public"
@@ -179,9 +177,9 @@ func shorten(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// CompareAspects compares the database that the session is in with what WriteAspects
-// has written, in an edition of AttrCatalogue. differ gets each difference; skip says
-// what is not compared.
+// CompareAspects compares the session's database with what WriteAspects has written, in an
+// edition of AttrCatalogue. It passes each difference to differ, except for aspects for which
+// skip returns true.
 func (s *Session) CompareAspects(ctx context.Context, want io.Reader, edition, besides string, skip func(Aspect) bool, differ func(Difference) error) error {
 	dec := json.NewDecoder(want)
 	next := func() (*Aspect, error) {

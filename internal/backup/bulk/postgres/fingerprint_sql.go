@@ -2,14 +2,14 @@ package postgres
 
 import "strings"
 
-// inherits is true of a relation that has columns of parents. In a restored copy they come
-// first, as CREATE TABLE ... INHERITS makes them, whereas one that a parent got later is
-// the last one of the source. Partitions are made alone, with their columns in order, and
-// attached.
+// inherits is true for a table that inherits columns. In a restored copy they come first, as
+// CREATE TABLE ... INHERITS creates them, whereas at the source a column that a parent got
+// later is the last one. Partitions are created by themselves, with their columns in order, and
+// then attached.
 const inherits = "(SELECT NOT r.relispartition AND EXISTS (SELECT FROM pg_attribute b WHERE b.attrelid = r.oid AND b.attinhcount > 0 AND NOT b.attisdropped) FROM pg_class r WHERE r.oid = @RELATION@)"
 
-// orderOfColumns fills in what depends on the order of columns: of a relation that
-// inherits some only the others are numbered, and lists of columns come in alphabetical order.
+// orderOfColumns fills in what depends on the order of columns: for a table that inherits some,
+// only the others are numbered, and lists of columns are in alphabetical order.
 var orderOfColumns = strings.NewReplacer(
 	"@NUMBER@", "CASE WHEN c.relispartition THEN "+attributesBefore+" WHEN a.attinhcount = 0 THEN "+attributesBefore[:len(attributesBefore)-1]+" AND b.attinhcount = 0) END",
 	"@PUBLISHED@", "CASE WHEN "+strings.ReplaceAll(inherits, "@RELATION@", "(SELECT q.oid FROM pg_class q JOIN pg_namespace w ON w.oid = q.relnamespace WHERE w.nspname = p.schemaname AND q.relname = p.tablename)")+` THEN to_jsonb(p) - 'attnames' || jsonb_build_object('attnames',
@@ -18,16 +18,17 @@ var orderOfColumns = strings.NewReplacer(
     (SELECT string_agg(x, ',' ORDER BY x COLLATE "C") FROM regexp_split_to_table(pg_get_statisticsobjdef(s.oid), ' ON |, | FROM ') x) ELSE pg_get_statisticsobjdef(s.oid) END`,
 )
 
-// formerOrderOfColumns is that of the editions before 3, which had columns of copies
-// differ that a parent got later.
+// formerOrderOfColumns is that of editions before 3, in which a copy differed if a parent had
+// got a column later.
 var formerOrderOfColumns = strings.NewReplacer(
 	"@NUMBER@", attributesBefore, "@PUBLISHED@", "to_jsonb(p)", "@STATISTICS@", "pg_get_statisticsobjdef(s.oid)",
 )
 
-// unsaid fills in what a dump does not say: in which order a relation got its options, as
-// CREATE VIEW has check_option last, of which type the sequence of an identity column
-// is, which a copy takes from the column; CREATE TABLE ... LIKE makes it a bigint; and which
-// name PostgreSQL 18 chose for a NOT NULL: a number is added if another table has taken it.
+// unsaid fills in what a dump does not say: the order in which a relation got its options
+// (CREATE VIEW puts check_option last); the type of an identity column's sequence, which a copy
+// takes from the column, and which is bigint after CREATE TABLE ... LIKE; and the name that
+// PostgreSQL 18 chose for a NOT NULL constraint: a number is added if another table has taken
+// it.
 var unsaid = strings.NewReplacer(
 	"@OPTIONS@", "(SELECT string_agg(o, ',' ORDER BY o COLLATE \"C\") FROM unnest(c.reloptions) o)",
 	"@TYPE@", "CASE WHEN NOT EXISTS (SELECT FROM pg_depend e WHERE e.classid = 'pg_catalog.pg_class'::regclass AND e.objid = c.oid AND e.deptype = 'i') THEN s.seqtypid::regtype::text END",
@@ -35,21 +36,20 @@ var unsaid = strings.NewReplacer(
     ELSE quote_ident(k.conname) END`,
 )
 
-// formerConstraint is the name of a constraint in the editions before 5, which had such names differ.
+// formerConstraint is the name of a constraint in editions before 5, in which such names
+// differed.
 const formerConstraint = "quote_ident(k.conname)"
 
-// formerUnsaid is that of the editions before 4, which had such copies differ.
+// formerUnsaid is that of editions before 4, in which such copies differed.
 var formerUnsaid = strings.NewReplacer("@OPTIONS@", "array_to_string(c.reloptions, ',')", "@TYPE@", "s.seqtypid::regtype::text", "@CONSTRAINT@", formerConstraint)
 
 const attributesBefore = "(SELECT count(*) FROM pg_attribute b WHERE b.attrelid = c.oid AND b.attnum BETWEEN 1 AND a.attnum AND NOT b.attisdropped)"
 
-// fingerprintSQL asks for all aspects of a database. Each part looks at one
-// catalogue, without what belongs to extensions. Lists of rights come in the order
-// of their text, as options of foreign servers do: that in which they were given means
-// nothing. Attributes are
-// numbered without those that were dropped. pg_attver is a stamp that servers from the
-// minor versions of November 2026 on keep among the options of each column: pg_dump
-// leaves it out, and no two tables share it.
+// fingerprintSQL yields all aspects of a database. Each part reads one catalog, without the
+// objects of extensions. Lists of privileges and options of foreign servers are sorted by their
+// text, because their order has no meaning. Attributes are numbered without dropped ones.
+// pg_attver is a stamp that servers since the minor versions of November 2026 keep among the
+// options of each column: pg_dump leaves it out, and it differs from table to table.
 const fingerprintSQL = `WITH member AS MATERIALIZED (
   SELECT classid, objid FROM pg_depend WHERE deptype = 'e'
 )

@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// gatherBytes is how much of a long COPY the kernel gathers before it wakes the reader.
-	// A server sends 8 KB at a time, and a reader who is woken for each of them spends a
-	// tenth of its time on waking and going to sleep.
+	// gatherBytes is how much of a long COPY the kernel collects before it wakes the reader. A
+	// server sends 8 KB at a time, and a reader that is woken for each piece spends a tenth of
+	// its time on sleeping and waking.
 	gatherBytes = 64 << 10
 
-	// gatherAfter is how much has to have come before that: a short COPY would wait for
-	// nothing at its end.
+	// gatherAfter is how much of a COPY is read before that: a short COPY would wait in vain at
+	// its end.
 	gatherAfter = 2 << 20
 
-	// gatherPatience is how long a read waits for gatherBytes. The last ones never come.
+	// gatherPatience is how long a read waits for gatherBytes, which never arrive at the end.
 	gatherPatience = 2 * time.Millisecond
 )
 
-// past is a deadline that ends what waits.
+// past is a deadline that interrupts a waiting read.
 var past = time.Unix(1, 0)
 
-// gather has reads wait for more than the next byte, where the system can do that.
+// gather makes reads wait for more than the next byte, if the system supports that.
 func (s *Session) gather() {
 	s.gathers = s.gathers || setLowWater(s.conn, gatherBytes) == nil
 }
 
-// endGather has them wait for a byte again.
+// endGather makes reads wait for a byte again.
 func (s *Session) endGather() error {
 	if !s.gathers || s.broken != nil {
 		return nil
@@ -45,7 +45,7 @@ func (s *Session) endGather() error {
 	return nil
 }
 
-// receive reads what there is, and waits for something.
+// receive reads the available bytes, and waits until there are some.
 func (s *Session) receive(p []byte) (int, error) {
 	if !s.gathers {
 		return s.conn.Read(p)
@@ -57,17 +57,17 @@ func (s *Session) receive(p []byte) (int, error) {
 	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || s.interrupted.Load() {
 		return n, err
 	}
-	// Less than that has come, and perhaps nothing more for long.
+	// Fewer bytes have arrived, and perhaps no more will for a long time.
 	if err := s.endGather(); err != nil {
 		return 0, err
 	}
 	return s.conn.Read(p)
 }
 
-// deadline sets that of reads, unless the statement is interrupted.
+// deadline sets the deadline of reads, unless the statement was interrupted.
 func (s *Session) deadline(t time.Time) error {
 	err := s.conn.SetReadDeadline(t)
-	if s.interrupted.Load() { // before, and t has come in place of past
+	if s.interrupted.Load() { // before this call, which has replaced the deadline
 		err = s.conn.SetReadDeadline(past)
 	}
 	return err

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setLowWater sets how many bytes have to be there for a reader of conn to be woken. Only
-// TCP heeds it.
+// setLowWater sets how many bytes must be available before a reader of conn is woken. Only TCP
+// supports it.
 func setLowWater(conn net.Conn, bytes int) error {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

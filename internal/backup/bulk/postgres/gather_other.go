@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// setLowWater: the tests of other systems are missing.
+// setLowWater is not supported: it was not tested on other systems.
 func setLowWater(net.Conn, int) error { return errors.ErrUnsupported }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Ident quotes a name, always: what needs no quotes is not harmed by them, and no
-// list of reserved words has to be right.
+// Ident quotes an identifier, even if it needs no quotes, so that no list of reserved words is
+// needed.
 func Ident(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // Qualified quotes a name with its schema.
@@ -21,7 +21,7 @@ func Literal(s string) string {
 	return q
 }
 
-// Idents quotes names and puts commas between them.
+// Idents quotes identifiers and joins them with commas.
 func Idents(names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
@@ -30,8 +30,8 @@ func Idents(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// ParseArray reads an array of the server's output format that has one
-// dimension: {a,"b c",NULL}. NULL reads as "".
+// ParseArray parses a one-dimensional array in the server's output format: {a,"b c",NULL}. NULL
+// becomes "".
 func ParseArray(s string) []string {
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}")
 	var out []string
@@ -70,8 +70,8 @@ func ParseArray(s string) []string {
 	return out
 }
 
-// Number reads an integer that the server wrote; NULL is 0.
+// Number parses an integer from the server; NULL is 0.
 func Number(s string) int64 {
-	n, _ := strconv.ParseInt(s, 10, 64) // the server wrote it, or nothing: 0
+	n, _ := strconv.ParseInt(s, 10, 64) // written by the server, or empty: 0
 	return n
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A RowSum is a checksum over the rows of a COPY stream that does not depend on
-// their order: the sum of the XXH64 hashes of the rows, modulo 2^64, with their
-// number. A restored table has its rows in another order, and a table that is
-// read in ranges has none at all; sums of parts add up to the sum of the whole.
+// A RowSum is a checksum of the rows of a COPY stream that does not depend on their order: the
+// sum of the XXH64 hashes of the rows, modulo 2^64, with their number. A restored table has its
+// rows in another order, and a table that is read in ranges has none at all; sums of parts add
+// up to the sum of the whole.
 //
-// It finds accidents: lost, doubled and changed rows. It is no proof against
-// somebody who forges rows on purpose; the archive's SHA-256 are.
+// It detects accidents: lost, duplicated and changed rows. It is no protection against forged
+// rows; the archive's SHA-256 is.
 //
-// The zero RowSum is one of text. One goroutine uses it.
+// The zero RowSum is for text. It is used by one goroutine.
 type RowSum struct {
 	// Binary says that the stream is in COPY's binary format.
 	Binary bool
@@ -25,23 +25,22 @@ type RowSum struct {
 	sum  uint64
 	rows int64
 
-	partial xxhash.Digest // of a row whose beginning came in an earlier piece
+	partial xxhash.Digest // of a row whose beginning was in an earlier piece
 	begun   bool
 	walk    binaryWalk
 }
 
-// Write takes a piece of the stream. Pieces may end anywhere.
+// Write adds a piece of the stream. Pieces may end anywhere.
 func (r *RowSum) Write(p []byte) error {
 	if r.Binary {
 		return r.writeBinary(p)
 	}
-	// In text, a newline ends a row and nothing else: those in values are
-	// written as \n.
+	// In text format, only a newline ends a row: newlines in values are written as \n.
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
 		if i < 0 {
 			r.begin()
-			_, _ = r.partial.Write(p) // it never fails
+			_, _ = r.partial.Write(p) // never fails
 			return nil
 		}
 		if r.begun {
@@ -68,7 +67,7 @@ func (r *RowSum) add(h uint64) {
 	r.rows++
 }
 
-// End says that the stream is over. A row that is not complete is an error.
+// End ends the stream. An incomplete row is an error.
 func (r *RowSum) End() error {
 	if r.begun || r.Binary && !r.walk.ended() {
 		return errors.New("the rows end in the middle of one")
@@ -82,10 +81,10 @@ func (r *RowSum) Add(other *RowSum) {
 	r.rows += other.rows
 }
 
-// Rows is how many rows there were.
+// Rows returns the number of rows.
 func (r *RowSum) Rows() int64 { return r.rows }
 
-// String is "xxh64-text:0123456789abcdef" or "xxh64-binary:…".
+// String returns the sum in the form "xxh64-text:0123456789abcdef" or "xxh64-binary:…".
 func (r *RowSum) String() string {
 	if r.Binary {
 		return fmt.Sprintf("xxh64-binary:%016x", r.sum)
@@ -93,16 +92,16 @@ func (r *RowSum) String() string {
 	return fmt.Sprintf("xxh64-text:%016x", r.sum)
 }
 
-// binaryWalk finds the rows of a binary stream:
+// binaryWalk parses a binary stream into rows:
 //
 //	PGCOPY\n\377\r\n\0, flags (4), length of the extension (4), extension
 //	for each row: number of fields (2), for each field length (4) and bytes
 //	-1 (2)
 type binaryWalk struct {
 	state  byte
-	number [19]byte // of the fixed part that is read
+	number [19]byte // of the fixed-size part being read
 	have   int
-	skip   int64 // bytes of an extension or field to pass over
+	skip   int64 // bytes of an extension or field to skip
 	fields int
 }
 
@@ -119,7 +118,7 @@ var binarySignature = []byte("PGCOPY\n\377\r\n\x00")
 
 func (w *binaryWalk) ended() bool { return w.state == inEnd }
 
-// take gathers n bytes of a fixed part. ok is false while some are missing.
+// take collects n bytes of a fixed-size part. ok is false while some are missing.
 func (w *binaryWalk) take(p []byte, n int) (rest []byte, ok bool) {
 	m := copy(w.number[w.have:n], p)
 	w.have += m

@@ -1,11 +1,10 @@
-// Package postgres is what backup and restore of PostgreSQL have in common:
-// sessions that move rows in bulk, names and literals in SQL, the server's own
-// pg_dump and the table of contents that it writes, and checksums of rows.
+// Package postgres has what backup and restore of PostgreSQL share: sessions that move rows in
+// bulk, names and literals in SQL, PostgreSQL's own pg_dump and the table of contents that it
+// writes, and checksums of rows.
 //
-// A Session speaks the simple protocol only. Its COPY path touches each byte as
-// little as it can: what the server sends is stripped of its message headers in
-// the buffer into which it was read, and handed on a quarter of a megabyte at a
-// time.
+// A Session uses only the simple query protocol. Its COPY path touches each byte as little as
+// possible: message headers are removed in the read buffer, and the content is passed on up to
+// a quarter of a megabyte at a time.
 package postgres
 
 import (
@@ -23,60 +22,56 @@ import (
 )
 
 const (
-	// bufferSize is the read and the write buffer of a session, in bytes. Smaller reads
-	// cost a backup as much (docs/results/speed-backup.md).
+	// bufferSize is the size of a session's read buffer and of its write buffer, in bytes.
+	// Smaller buffers cost a backup as much (docs/results/speed-backup.md).
 	bufferSize = 256 << 10
 
-	// maxMessage bounds a message of the server: PostgreSQL's own limit of
-	// 1 GiB, and room for its header.
+	// maxMessage limits the size of a message from the server: PostgreSQL's own limit of 1 GiB,
+	// and room for the header.
 	maxMessage = 1<<30 + 64
 
-	// cancelPatience bounds the attempt to tell a server that nobody waits for
-	// its answer any more.
+	// cancelPatience limits the attempt to cancel a statement on the server.
 	cancelPatience = 5 * time.Second
 
-	// startPatience is how long a server may say that it starts, or recovers from a crash,
-	// before that is an error. It is asked again after pauses from firstPause to lastPause.
+	// startPatience is how long weir waits for a server that is starting or recovering from a
+	// crash. It tries again after pauses from firstPause to lastPause.
 	startPatience = 2 * time.Minute
 	firstPause    = 50 * time.Millisecond
 	lastPause     = 2 * time.Second
 )
 
-// Session is a connection that is logged in. One goroutine uses it at a time. A
-// statement whose context ends, and any failure of the connection, make it
-// unusable: what remains is Close.
+// Session is a connection that is logged in. It is used by one goroutine at a time. After the
+// context of a statement has ended, or the connection has failed, it can only be closed.
 type Session struct {
 	cfg     pgwire.ConnectConfig
 	backend *pgwire.Backend
 	conn    net.Conn
 	version int
 
-	buf    []byte // buf[r:w] has been read and not used
+	buf    []byte // buf[r:w] was read and is not used yet
 	r, w   int
-	out    []byte // for COPY FROM STDIN; made at first use
+	out    []byte // for COPY FROM STDIN; allocated at first use
 	broken error
 
-	planned string // the statement of Fingerprint that the server has planned
+	planned string // the statement of Fingerprint that is prepared
 
 	interrupted atomic.Bool // the context of a statement has ended
 	gathers     bool        // a read waits for gatherBytes
 
-	// Waited is for how long bytes of the server were waited for.
+	// Waited is the total time spent waiting for bytes from the server.
 	Waited time.Duration
 
-	// Notices counts warnings of the server since the login, Notice holds the
-	// last one.
+	// Notices counts warnings of the server since the login; Notice is the last one.
 	Notices int
 	Notice  *pgwire.Error
 }
 
-// Settings are what every session of a backup or restore begins with, so that
-// rows read the same whatever the server's configuration is, and nothing ends
-// the session because it takes long. They are pg_dump's own and more: whatever a
-// database or role is configured to, text means the same.
+// Settings are the settings of every session of a backup or restore, so that rows read the same
+// regardless of the configuration of server, database and role, and no timeout ends the
+// session. They are those of pg_dump and more.
 //
-// The search path comes first: what stands in a schema there may be anybody's, and the rights
-// are those of the backup.
+// The search path comes first: others may have created functions in a schema there, and the
+// session has the rights of the backup.
 const Settings = `SELECT pg_catalog.set_config('search_path', '', false); SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; ` +
 	`SET extra_float_digits = 3; SET bytea_output = 'hex'; SET xmloption = 'content'; SET standard_conforming_strings = on; ` +
 	`SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; ` +
@@ -85,21 +80,20 @@ const Settings = `SELECT pg_catalog.set_config('search_path', '', false); SET cl
 	`SET synchronize_seqscans = off; SET row_security = off; SET client_min_messages = warning; ` +
 	`SELECT pg_catalog.set_config(name, '0', false) FROM (VALUES ('idle_session_timeout'), ('transaction_timeout')) AS v (name) WHERE pg_catalog.current_setting(name, true) IS NOT NULL`
 
-// MoneySetting makes values of the type money read the same everywhere: their text
-// depends on the locale. AttrMoney is the attribute of a manifest whose rows and
-// definitions were written under it, and which are read under it again.
+// MoneySetting makes values of type money read the same everywhere: their text depends on the
+// locale. AttrMoney is the attribute of a manifest whose rows and definitions were written with
+// this setting, and are read with it.
 const (
 	MoneySetting = "SET lc_monetary = 'C'"
 	AttrMoney    = "lc_monetary"
 )
 
-// NoJIT is a setting for sessions that read catalogues. Their queries are long, and
-// where there are many tables the server would take longer to compile than to run
-// them: 7.8 of 15.3 s for the definitions of 2,000 tables.
+// NoJIT is for sessions that read catalogs. Their queries are long, and with many tables the
+// server would spend more time on compiling than on running them: 7.8 of 15.3 s for the
+// definitions of 2,000 tables.
 const NoJIT = "SET jit = off"
 
-// Connect logs in and makes the session's Settings. database replaces that of
-// cfg unless it is empty.
+// Connect logs in and applies Settings. database replaces that of cfg unless it is empty.
 func Connect(ctx context.Context, cfg pgwire.ConnectConfig, database string) (*Session, error) {
 	if database != "" {
 		cfg.Database = database
@@ -108,7 +102,7 @@ func Connect(ctx context.Context, cfg pgwire.ConnectConfig, database string) (*S
 	named := false
 	for _, p := range cfg.Params {
 		named = named || p.Name == "application_name"
-		// A backup's rows are UTF-8 whatever the DSN says of other programs.
+		// A backup's rows are UTF-8, whatever the DSN sets for other programs.
 		if p.Name != "client_encoding" {
 			params = append(params, p)
 		}
@@ -158,15 +152,15 @@ func patient(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.Backend, er
 	}
 }
 
-// Version is the server's version as a number, such as 150018.
+// Version returns the server's version as a number, such as 150018.
 func (s *Session) Version() int { return s.version }
 
-// VersionText is the server's version in its own words.
+// VersionText returns the server's version as a string.
 func (s *Session) VersionText() string { return s.backend.Param("server_version") }
 
-// Encoding is that of the session: UTF8, whatever the database's own is, but for
-// databases in SQL_ASCII, whose bytes the server cannot convert and would refuse
-// as UTF-8: they are moved as they are.
+// Encoding returns the session's client encoding: UTF8, whatever the database's own is, except
+// for databases in SQL_ASCII: the server cannot convert their bytes and would reject them as
+// UTF-8, so they are moved unchanged.
 func (s *Session) Encoding() string {
 	if s.backend.Param("server_encoding") == "SQL_ASCII" {
 		return "SQL_ASCII"
@@ -174,10 +168,10 @@ func (s *Session) Encoding() string {
 	return "UTF8"
 }
 
-// PID is the server process behind the session.
+// PID returns the process id of the server's backend.
 func (s *Session) PID() uint32 { return s.backend.PID }
 
-// Database is the database that the session is in.
+// Database returns the session's database.
 func (s *Session) Database() string {
 	if s.cfg.Database != "" {
 		return s.cfg.Database
@@ -185,15 +179,15 @@ func (s *Session) Database() string {
 	return s.cfg.User
 }
 
-// Broken is why the session is of no further use, nil while it is of use.
+// Broken returns why the session cannot be used any more, or nil.
 func (s *Session) Broken() error { return s.broken }
 
-// Close ends the session. The server rolls back what is not committed.
+// Close ends the session. The server rolls back an open transaction.
 func (s *Session) Close() error {
 	if s.broken == nil {
 		s.broken = net.ErrClosed
 		_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
-		// The server notices the close of a connection just as well.
+		// The server also notices that the connection is closed.
 		_, _ = s.conn.Write(pgwire.AppendTerminate(nil))
 	}
 	err := s.conn.Close()
@@ -203,21 +197,21 @@ func (s *Session) Close() error {
 	return err
 }
 
-// Exec runs statements and discards their rows. An error of the server is a
-// *pgwire.Error and leaves the session usable.
+// Exec runs statements and discards their rows. After an error from the server, which is a
+// *pgwire.Error, the session remains usable.
 func (s *Session) Exec(ctx context.Context, sql string) error {
 	_, err := s.run(ctx, sql, func([]string) error { return nil })
 	return err
 }
 
-// Query runs a statement and hands each row to yield, values as text and NULL as
-// "". The slice is the caller's to keep.
+// Query runs a statement and passes each row to yield, values as text and NULL as "". yield may
+// keep the slice.
 func (s *Session) Query(ctx context.Context, sql string, yield func(row []string) error) error {
 	_, err := s.run(ctx, sql, yield)
 	return err
 }
 
-// Row runs a statement that answers with exactly one row.
+// Row runs a statement that returns exactly one row.
 func (s *Session) Row(ctx context.Context, sql string) ([]string, error) {
 	var rows [][]string
 	if err := s.Query(ctx, sql, func(row []string) error {
@@ -232,8 +226,8 @@ func (s *Session) Row(ctx context.Context, sql string) ([]string, error) {
 	return rows[0], nil
 }
 
-// run sends a query and reads to ReadyForQuery. An error of yield breaks nothing:
-// the rest of the answer is skipped.
+// run sends a query and reads up to ReadyForQuery. After an error of yield, the rest of the
+// response is skipped and the session remains usable.
 func (s *Session) run(ctx context.Context, sql string, yield func([]string) error) (tag string, err error) {
 	release, err := s.begin(ctx, sql)
 	if err != nil {
@@ -275,7 +269,7 @@ func (s *Session) run(ctx context.Context, sql string, yield func([]string) erro
 				return "", s.fail(e)
 			}
 		case pgwire.ServerCopyInResponse:
-			// The caller means another method; the server must not wait for data.
+			// A COPY belongs in another method; the server must not wait for data.
 			if _, err := s.conn.Write(pgwire.AppendCopyFail(nil, "no data")); err != nil {
 				return "", s.fail(err)
 			}
@@ -285,7 +279,7 @@ func (s *Session) run(ctx context.Context, sql string, yield func([]string) erro
 	}
 }
 
-// begin sends a query, with ctx bound to the connection until release.
+// begin sends a query, with the connection bound to ctx until release.
 func (s *Session) begin(ctx context.Context, sql string) (release func(error) error, err error) {
 	if s.broken != nil {
 		return nil, fmt.Errorf("session is closed: %w", s.broken)
@@ -304,8 +298,8 @@ func (s *Session) begin(ctx context.Context, sql string) (release func(error) er
 		if stop() {
 			return err
 		}
-		// Interrupted, perhaps between two statements, when the deadline would
-		// hit the next one: the session is lost either way.
+		// Interrupted, perhaps between two statements, in which case the deadline would affect
+		// the next one: the session is broken either way.
 		cause := context.Cause(ctx)
 		if s.broken == nil {
 			s.broken = cause
@@ -322,19 +316,19 @@ func (s *Session) begin(ctx context.Context, sql string) (release func(error) er
 	return release, nil
 }
 
-// cancel tells the server that nobody waits for what it does: an index build
-// would otherwise go on to its end and hold its locks.
+// cancel cancels the statement on the server: an index build would otherwise continue to its
+// end and hold its locks.
 func (s *Session) cancel() {
 	if s.backend.PID == 0 {
 		return
 	}
 	ctx, stop := context.WithTimeout(context.Background(), cancelPatience)
 	defer stop()
-	// The connection is closed either way; this only makes the server quick.
+	// The connection is closed anyway; this only makes the server stop sooner.
 	_ = pgwire.Cancel(ctx, s.cfg, s.backend.PID, s.backend.Secret)
 }
 
-// fail makes the session unusable.
+// fail marks the session as broken.
 func (s *Session) fail(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the server closed the connection: %w", io.ErrUnexpectedEOF)
@@ -345,8 +339,8 @@ func (s *Session) fail(err error) error {
 	return err
 }
 
-// read returns the next message but notices and parameters. The body is valid
-// until the next read.
+// read returns the next message other than notices and parameters. The body is valid until the
+// next read.
 func (s *Session) read() (typ byte, body []byte, err error) {
 	for {
 		for s.w-s.r < pgwire.HeaderLen {
@@ -385,7 +379,7 @@ func (s *Session) fill(n int) error {
 		s.r = 0
 	}
 	if s.w == len(s.buf) {
-		// Grown step by step as bytes come: a length alone takes no memory.
+		// Grow step by step as bytes arrive: an announced length alone takes no memory.
 		grown := make([]byte, min(n, 2*len(s.buf)))
 		copy(grown, s.buf[:s.w])
 		s.buf = grown
@@ -400,5 +394,5 @@ func (s *Session) fill(n int) error {
 	return nil
 }
 
-// ErrorCode returns the SQLSTATE of an error of the server, else "".
+// ErrorCode returns the SQLSTATE of an error from the server, or "".
 func ErrorCode(err error) string { return pgwire.CodeOf(err) }

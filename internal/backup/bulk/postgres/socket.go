@@ -18,9 +18,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Relay runs a query and hands on the server's answer as it came, message by
-// message, up to ReadyForQuery. An error of the server is part of the answer; the
-// error returned is one of the connection or of sink.
+// Relay runs a query and passes on the server's response unchanged, message by message, up to
+// ReadyForQuery. An error from the server is part of the response; Relay returns only errors of
+// the connection or of sink.
 func (s *Session) Relay(ctx context.Context, sql string, sink func(message []byte) error) (err error) {
 	release, err := s.begin(ctx, sql)
 	if err != nil {
@@ -47,44 +47,44 @@ func (s *Session) Relay(ctx context.Context, sql string, sink func(message []byt
 	}
 }
 
-// A SessionSocket looks like a server to one program of PostgreSQL, which finds a
-// session behind it that is logged in and in a transaction already:
+// A SessionSocket acts as a server for one program of PostgreSQL. The program's statements run
+// on an existing session, which is logged in and already in a transaction:
 //
 //	pg_dump --- unix socket, in a directory of its own --- SessionSocket --- session
 //
-// The locks that the session holds are the program's then. One with a session of
-// its own would have to wait for its locks behind anyone who waits for the first
-// session to end: neither would ever go on.
+// So the program shares the locks of the session. With a session of its own, the program would
+// have to wait for its locks behind any session that waits for the first one to end: neither
+// would ever continue.
 //
-// A transaction that the program begins is acknowledged and not begun. The program has one
-// connection, and the socket's name is gone as soon as that is made, so that nothing stays of a
-// process that is killed.
+// A BEGIN of the program is acknowledged but not executed. The program has one connection, and
+// the socket's name is removed as soon as that is made, so that a killed process leaves
+// nothing.
 type SessionSocket struct {
 	dir      string
 	listener net.Listener
 	s        *Session
-	use      sync.Locker // held for each statement
+	use      sync.Locker // locked for each statement
 	ended    chan struct{}
 }
 
-// socketPort is part of the socket's name, as libpq makes it, and socketDirs begins
-// the names of the sockets' directories.
+// socketPort is part of the socket's name, in the form of libpq, and socketDirs is the prefix
+// of the sockets' directories.
 const (
 	socketPort = "5432"
 	socketName = ".s.PGSQL." + socketPort
 	socketDirs = "weir-dump-"
 )
 
-// abandonedAfter is how old a directory is, at least, that is removed because
-// nobody listens in it: longer than a slow start of pg_dump takes.
+// abandonedAfter is the least age of a directory that is removed because no process listens in
+// it: longer than a slow start of pg_dump takes.
 const abandonedAfter = time.Hour
 
-// maxSocketPath is how long the name of a socket may be, in bytes.
+// maxSocketPath is the maximum length of a socket's path, in bytes.
 const maxSocketPath = 100
 
-// ListenFor opens a socket for a session, in a new directory below dir ("" is that
-// for temporary files) that nobody else may enter. use is held while a statement
-// runs, so that others may use the session, too. Close ends it.
+// ListenFor opens a socket for a session, in a new directory below dir ("": the directory for
+// temporary files) that only this user may enter. use is locked while a statement runs, so that
+// others may use the session, too. Close ends it.
 func ListenFor(ctx context.Context, s *Session, use sync.Locker, dir string) (*SessionSocket, error) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -110,11 +110,11 @@ func ListenFor(ctx context.Context, s *Session, use sync.Locker, dir string) (*S
 	return k, nil
 }
 
-// maxRandom is how many characters os.MkdirTemp adds, at most.
+// maxRandom is the maximum number of characters that os.MkdirTemp adds.
 const maxRandom = 10
 
-// removeAbandoned removes what processes left that were killed before a program
-// had connected to them. What cannot be removed, such as others' directories, stays.
+// removeAbandoned removes directories of processes that were killed before a program had
+// connected. Directories that cannot be removed, such as those of other users, remain.
 func removeAbandoned(dir string) {
 	found, _ := filepath.Glob(filepath.Join(dir, socketDirs+"*"))
 	for _, own := range found {
@@ -124,7 +124,7 @@ func removeAbandoned(dir string) {
 		}
 		conn, err := net.Dial("unix", filepath.Join(own, socketName))
 		if err == nil {
-			_ = conn.Close() // somebody does listen
+			_ = conn.Close() // a process listens
 			continue
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
@@ -134,14 +134,14 @@ func removeAbandoned(dir string) {
 	}
 }
 
-// Close ends the conversation and removes the socket.
+// Close ends the connection and removes the socket.
 func (k *SessionSocket) Close() error {
 	err := k.listener.Close()
 	<-k.ended
 	return errors.Join(err, os.RemoveAll(k.dir))
 }
 
-// params is how libpq reaches the socket.
+// params returns the connection parameters with which libpq reaches the socket.
 func (k *SessionSocket) params() map[string]string {
 	return map[string]string{
 		"host": k.dir, "port": socketPort, "user": k.s.cfg.User, "dbname": k.s.Database(),
@@ -150,22 +150,22 @@ func (k *SessionSocket) params() map[string]string {
 	}
 }
 
-// serve takes the one client that there is.
+// serve serves the only client.
 func (k *SessionSocket) serve(ctx context.Context) {
 	conn, err := k.listener.Accept()
 	if err != nil {
 		return
 	}
-	// Close says what cannot be removed, if it cannot either.
+	// If this fails, Close fails, too, and reports it.
 	_ = os.RemoveAll(k.dir)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	// The client says on its standard error what went wrong.
+	// The client reports errors on its standard error.
 	_ = k.converse(ctx, conn)
 	stop()
 	_ = conn.Close()
 }
 
-// converse speaks with one client to its end.
+// converse serves one client to its end.
 func (k *SessionSocket) converse(ctx context.Context, conn net.Conn) error {
 	in, out := bufio.NewReader(conn), bufio.NewWriterSize(conn, 64<<10)
 	if err := k.greet(in, out); err != nil {
@@ -219,7 +219,7 @@ func (k *SessionSocket) greet(in io.Reader, out *bufio.Writer) error {
 	}
 	greeting := pgwire.AppendAuthOK(nil)
 	for _, p := range k.s.backend.Params {
-		switch p.Name { // Settings have changed these since
+		switch p.Name { // Settings has changed these since
 		case "client_encoding":
 			p.Value = k.s.Encoding()
 		case "standard_conforming_strings":
@@ -234,7 +234,7 @@ func (k *SessionSocket) greet(in io.Reader, out *bufio.Writer) error {
 	return out.Flush()
 }
 
-// query runs a statement on the session, but for those that begin a transaction.
+// query runs a statement on the session, except for one that begins a transaction.
 func (k *SessionSocket) query(ctx context.Context, sql string, out *bufio.Writer) error {
 	words := strings.ToUpper(strings.TrimSpace(sql))
 	tag := ""

@@ -9,22 +9,21 @@ import (
 	"strings"
 )
 
-// maxStatement bounds one statement of a script, in bytes: the server takes no
-// message of more than 1 GiB.
+// maxStatement is the maximum length of one statement of a script, in bytes: the server accepts
+// no message of more than 1 GiB.
 const maxStatement = 1 << 30
 
-// Statements yields the statements of a script as psql would send them, without
-// their semicolons. Comments before a statement and psql's own commands (\restrict
-// and the like, which stand on lines of their own) are left out. A statement may
-// hold semicolons in strings, names, comments, dollar quotes and parentheses;
-// standard_conforming_strings is on.
+// Statements yields the statements of a script as psql would send them, without semicolons. It
+// skips comments before a statement and psql's own commands (\restrict and the like, on lines
+// of their own). A statement may contain semicolons in strings, names, comments, dollar quotes
+// and parentheses; standard_conforming_strings is on.
 func Statements(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		s := &splitter{r: bufio.NewReaderSize(r, 64<<10)}
 		for {
 			text, err := s.next()
 			if err != nil && !errors.Is(err, io.EOF) {
-				yield("", fmt.Errorf("read statement: %w", err)) // text may be half of one
+				yield("", fmt.Errorf("read statement: %w", err)) // text may be incomplete
 				return
 			}
 			if text != "" && !yield(text, nil) || err != nil {
@@ -40,7 +39,7 @@ type splitter struct {
 	b strings.Builder
 }
 
-// next returns the next statement, with io.EOF when it is the last.
+// next returns the next statement, and io.EOF with the last one.
 func (s *splitter) next() (string, error) {
 	s.b.Reset()
 	parens := 0
@@ -73,8 +72,7 @@ func (s *splitter) next() (string, error) {
 	}
 }
 
-// take takes one byte and, where it begins something that a semicolon may stand
-// in, all of that.
+// take reads one byte and, if it begins something that may contain a semicolon, all of that.
 func (s *splitter) take(c byte) error {
 	switch c {
 	case '\'':
@@ -109,7 +107,7 @@ func (s *splitter) peek() byte {
 	return b[0]
 }
 
-// endsWithE reports whether what has been read ends with the E of E'…'.
+// endsWithE reports whether the text so far ends with the E of E'…'.
 func (s *splitter) endsWithE() bool {
 	t := s.b.String()
 	n := len(t)
@@ -128,8 +126,8 @@ func nameByte(c byte) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// quoted reads to the closing quote. A doubled quote looks like two strings side
-// by side, which is as good.
+// quoted reads up to the closing quote. A doubled quote is read as two adjacent strings, which
+// has the same result.
 func (s *splitter) quoted(quote byte, escapes bool) error {
 	for {
 		c, err := s.r.ReadByte()
@@ -157,12 +155,12 @@ func (s *splitter) quoted(quote byte, escapes bool) error {
 	}
 }
 
-// lineComment passes over a comment, the first of whose dashes has been read.
+// lineComment skips a comment whose first dash was read.
 func (s *splitter) lineComment() error {
 	for {
 		c, err := s.r.ReadByte()
 		if errors.Is(err, io.EOF) {
-			return nil // the next read says so
+			return nil // the next read reports it
 		}
 		if err != nil {
 			return err
@@ -176,7 +174,7 @@ func (s *splitter) lineComment() error {
 	}
 }
 
-// blockComment passes over a comment, whose slash has been read. They nest.
+// blockComment skips a comment whose slash was read. Comments nest.
 func (s *splitter) blockComment() error {
 	depth := 0
 	previous := byte('/')
@@ -202,7 +200,7 @@ func (s *splitter) blockComment() error {
 	}
 }
 
-// dollar reads a dollar quote, or a mere dollar sign, which has been read.
+// dollar reads a dollar quote, or only a dollar sign, whose first byte was read.
 func (s *splitter) dollar() error {
 	tag := "$"
 	s.b.WriteByte('$')
@@ -237,7 +235,7 @@ func (s *splitter) dollar() error {
 	}
 }
 
-// inside says that a script ends in the middle of something.
+// inside returns the error for a script that ends inside a string, a comment or the like.
 func inside(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -14,14 +14,14 @@ import (
 // A Section is a part of a dump.
 type Section string
 
-// The sections in which definitions come.
+// The sections of definitions.
 const (
 	PreData  Section = "pre-data"  // what must exist before rows: types, tables, functions
-	PostData Section = "post-data" // what is better made after: indexes, constraints, triggers
+	PostData Section = "post-data" // what is better created after rows: indexes, constraints, triggers
 )
 
-// An Entry is one object in the table of contents of a dump, with the statements
-// that make and drop it.
+// An Entry is one object in the table of contents of a dump, with the statements that create
+// and drop it.
 type Entry struct {
 	ID        int     `json:"id"`
 	Desc      string  `json:"desc"` // "TABLE", "FK CONSTRAINT", ...
@@ -33,15 +33,15 @@ type Entry struct {
 	Create string `json:"create,omitempty"`
 	Drop   string `json:"drop,omitempty"`
 
-	// Tablespace and AccessMethod are what must be the default when Create runs.
+	// Tablespace and AccessMethod must be the defaults when Create runs.
 	Tablespace   string `json:"tablespace,omitempty"`
 	AccessMethod string `json:"access_method,omitempty"`
 
-	// Depends are the IDs of entries that must be made before.
+	// Depends are the IDs of entries that must be created before.
 	Depends []int `json:"depends,omitempty"`
 }
 
-// Name is how a person calls the entry: "TABLE public.orders".
+// Name returns the kind and the name for messages: "TABLE public.orders".
 func (e *Entry) Name() string {
 	name := e.Desc + " "
 	if e.Namespace != "" {
@@ -50,20 +50,19 @@ func (e *Entry) Name() string {
 	return name + e.Tag
 }
 
-// A TOC is the table of contents of a dump, in the order in which its statements
-// run.
+// A TOC is the table of contents of a dump, in the order in which its statements run.
 type TOC struct {
 	// Database is the name of the database that was dumped.
 	Database string `json:"database"`
 
-	// Server and Tool are the versions of the server and of pg_dump, in words.
+	// Server and Tool are the version strings of the server and of pg_dump.
 	Server string `json:"server"`
 	Tool   string `json:"tool"`
 
 	Entries []Entry `json:"-"`
 }
 
-// Encode writes the table of contents as lines of JSON: itself, then each entry.
+// Encode writes the table of contents as lines of JSON: the TOC, then each entry.
 func (t *TOC) Encode(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	enc := lines(out)
@@ -84,11 +83,11 @@ func lines(w io.Writer) *json.Encoder {
 	return enc
 }
 
-// DecodeTOC reads what Encode wrote.
+// DecodeTOC reads the output of Encode.
 func DecodeTOC(r io.Reader) (*TOC, error) {
 	dec := json.NewDecoder(r)
 	t := &TOC{}
-	known := map[string]string{} // one copy of what many entries have in common
+	known := map[string]string{} // one copy of strings that many entries share
 	if err := dec.Decode(t); err != nil {
 		return nil, fmt.Errorf("read table of contents: %w", err)
 	}
@@ -112,8 +111,7 @@ func DecodeTOC(r io.Reader) (*TOC, error) {
 	}
 }
 
-// Versions of the format that ReadTOC knows: pg_dump 9.x to 18 write 1.12 to
-// 1.16.
+// Versions of the format that ReadTOC supports: pg_dump 9.x to 18 write 1.12 to 1.16.
 const (
 	oldestTOC = 1<<8 | 12
 	newestTOC = 1<<8 | 16
@@ -121,18 +119,18 @@ const (
 
 const (
 	customFormat = 1
-	// maxTOCString bounds a definition. A function body may be long, but not that
-	// long; a length from a damaged file may be anything.
+	// maxTOCString limits the length of a definition, in bytes: a function body may be long,
+	// but a length from a damaged file may be anything.
 	maxTOCString = 256 << 20
 )
 
-// ErrTOC says that bytes are not a dump in pg_dump's custom format, or one of a
-// version that is not known.
+// ErrTOC says that bytes are not a dump in pg_dump's custom format, or one of an unknown
+// version.
 var ErrTOC = errors.New("not a custom-format dump")
 
-// ConvertTOC reads what ReadTOC reads, writes what Encode writes, and shows each
-// entry to see on the way: the statements of many tables take much memory, and so
-// are in it one by one.
+// ConvertTOC reads a dump in pg_dump's custom format, writes it in the format of Encode, and
+// passes each entry to see. Only one entry is in memory at a time, because the statements of
+// many tables take much memory.
 func ConvertTOC(r io.Reader, w io.Writer, see func(*Entry) error) (*TOC, error) {
 	t := &tocReader{r: bufio.NewReaderSize(r, 64<<10)}
 	toc := t.header()
@@ -152,11 +150,11 @@ func ConvertTOC(r io.Reader, w io.Writer, see func(*Entry) error) (*TOC, error) 
 			break
 		}
 		switch sec {
-		case 1: // none: comments, grants and labels belong where their object is
+		case 1: // none: comments, grants and labels belong to the section of their object
 			e.Section = section
 		case 2:
 			section, e.Section = PreData, PreData
-		case 3: // data: a dump of definitions has none but large objects
+		case 3: // data: a dump of definitions has only large objects
 			continue
 		case 4:
 			section, e.Section = PostData, PostData
@@ -180,8 +178,7 @@ func (t *tocReader) write(enc *json.Encoder, v any) {
 	}
 }
 
-// tocReader reads the parts of a table of contents. After an error all it reads
-// is zero.
+// tocReader reads the parts of a table of contents. After an error, everything reads as zero.
 type tocReader struct {
 	r       *bufio.Reader
 	version int
@@ -224,7 +221,7 @@ func (t *tocReader) int() int {
 	return int(n)
 }
 
-// optional reads a string; absent ones are "" and not ok.
+// optional reads a string; a missing one is "", and ok is false.
 func (t *tocReader) optional() (s string, ok bool) {
 	n := t.int()
 	if t.err != nil || n < 0 {
@@ -296,7 +293,7 @@ func (t *tocReader) entry() (Entry, int) {
 	}
 	if t.version >= 1<<8|16 {
 		const partitioned = 'p'
-		// Of a partitioned table the default is not taken.
+		// The default does not apply to a partitioned table.
 		if kind := t.int(); kind == partitioned && e.AccessMethod != "" {
 			e.Create += "ALTER TABLE " + Qualified(e.Namespace, e.Tag) + " SET ACCESS METHOD " + Ident(e.AccessMethod) + ";\n"
 			e.AccessMethod = ""
@@ -322,9 +319,9 @@ func (t *tocReader) entry() (Entry, int) {
 	return e, section
 }
 
-// A Pass is when an entry is made. Grants come after all data, so that the owner's
-// own rights do not stand in the way of loading it; event triggers come last,
-// so that they do not see the restore.
+// A Pass says when an entry is created. Grants come after all data, so that an owner's missing
+// privileges do not prevent loading it; event triggers come last, so that they do not react to
+// the restore.
 type Pass int
 
 // The passes, in their order.
@@ -334,7 +331,7 @@ const (
 	PassLast
 )
 
-// Pass returns when the entry is made.
+// Pass returns when the entry is created.
 func (e *Entry) Pass() Pass {
 	switch {
 	case e.Desc == "ACL", e.Desc == "ACL LANGUAGE", e.Desc == "DEFAULT ACL":
@@ -347,13 +344,12 @@ func (e *Entry) Pass() Pass {
 	return PassMain
 }
 
-// Setting reports whether the entry is no object but a setting of the session.
+// Setting reports whether the entry is a setting of the session instead of an object.
 func (e *Entry) Setting() bool {
 	return e.Desc == "ENCODING" || e.Desc == "STDSTRINGS" || e.Desc == "SEARCHPATH"
 }
 
-// OfDatabase reports whether the entry is about the database itself and not about
-// what is in it.
+// OfDatabase reports whether the entry is about the database itself and not about its content.
 func (e *Entry) OfDatabase() bool {
 	switch e.Desc {
 	case "DATABASE", "DATABASE PROPERTIES":
@@ -364,8 +360,8 @@ func (e *Entry) OfDatabase() bool {
 	return false
 }
 
-// ownedAs maps descriptions of entries to what ALTER calls them, for those whose
-// name is namespace and tag.
+// ownedAs maps kinds of entries to the words for ALTER, for those that are identified by
+// namespace and tag.
 var ownedAs = map[string]string{
 	"COLLATION": "COLLATION", "CONVERSION": "CONVERSION", "DOMAIN": "DOMAIN", "TABLE": "TABLE", "TYPE": "TYPE",
 	"FOREIGN TABLE": "FOREIGN TABLE", "VIEW": "TABLE", "SEQUENCE": "TABLE", "MATERIALIZED VIEW": "TABLE",
@@ -375,11 +371,12 @@ var ownedAs = map[string]string{
 	"SERVER": "SERVER", "PUBLICATION": "PUBLICATION", "SUBSCRIPTION": "SUBSCRIPTION",
 }
 
-// ownedByDrop are those that need more than a name, which stands in their DROP.
+// ownedByDrop are the kinds that are identified by more than a name, which is in their DROP
+// statement.
 var ownedByDrop = []string{"AGGREGATE", "FUNCTION", "OPERATOR", "OPERATOR CLASS", "OPERATOR FAMILY", "PROCEDURE"}
 
-// OwnerSQL returns the statement that gives the entry to its owner, or "" when
-// it has none of its own.
+// OwnerSQL returns the statement that sets the entry's owner, or "" if the entry has no owner
+// of its own.
 func (e *Entry) OwnerSQL() string {
 	if e.Owner == "" || e.Drop == "" {
 		return ""
@@ -398,8 +395,8 @@ func (e *Entry) OwnerSQL() string {
 	return ""
 }
 
-// Exclusive reports whether making the entry locks the tables that it depends on
-// against each other, so that no two such entries run side by side.
+// Exclusive reports whether creating the entry takes exclusive locks on the tables that it
+// depends on, so that two such entries cannot be created concurrently.
 func (e *Entry) Exclusive() bool {
 	switch e.Desc {
 	case "INDEX", "STATISTICS", "COMMENT":

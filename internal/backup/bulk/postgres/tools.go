@@ -19,18 +19,19 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// EnvBin names a directory with PostgreSQL's programs, to be looked at first.
+// EnvBin is the environment variable with the directory in which PostgreSQL's programs are
+// looked for first.
 const EnvBin = "WEIR_PG_BIN"
 
-// A ToolError says that no fitting program of PostgreSQL was found.
+// A ToolError says that no suitable program of PostgreSQL was found.
 type ToolError struct {
 	Tool   string
 	Server int      // major version that is needed at least
-	Found  []string // what was found and is too old, with versions
+	Found  []string // programs that are too old, with versions
 	Looked []string
 }
 
-// Error names what is missing and what to install.
+// Error says what is missing and what to install.
 func (e *ToolError) Error() string {
 	if len(e.Found) > 0 {
 		return fmt.Sprintf("%s of PostgreSQL %d or newer is needed for this server, found only %s (install postgresql-client-%d, or set $%s)",
@@ -45,15 +46,14 @@ type Tool struct {
 	Path  string
 	Major int
 
-	// Warn gets what a program that ends well has said on its standard error,
-	// line by line. Default: nil, nobody listens.
+	// Warn gets what a successful program writes to its standard error, line by line. Default:
+	// nil, it is dropped.
 	Warn func(line string)
 }
 
-// FindTool returns the program that fits a server of the given version (150018)
-// best: of the server's own major version, else the oldest that is newer. It
-// looks in $WEIR_PG_BIN, in /usr/lib/postgresql/*/bin and in the PATH; what
-// $WEIR_PG_BIN holds is taken if it is new enough.
+// FindTool returns the program that fits a server of the given version (150018) best: of the
+// same major version, otherwise the oldest newer one. It looks in $WEIR_PG_BIN, in
+// /usr/lib/postgresql/*/bin and in PATH; a program in $WEIR_PG_BIN is used if it is new enough.
 func FindTool(ctx context.Context, name string, serverVersion int) (Tool, error) {
 	major := serverVersion / 10000
 	missing := &ToolError{Tool: name, Server: major, Looked: []string{"/usr/lib/postgresql/*/bin", "the PATH"}}
@@ -66,8 +66,8 @@ func FindTool(ctx context.Context, name string, serverVersion int) (Tool, error)
 			missing.Found = append(missing.Found, fmt.Sprintf("%s (%d)", t.Path, t.Major))
 		}
 	}
-	// The server's own version is the best there can be; what is in the PATH is often
-	// a script that looks for it.
+	// The server's own version is the best choice; a program in PATH is often a script that
+	// looks for one.
 	if t, ok := inspectTool(ctx, fmt.Sprintf("/usr/lib/postgresql/%d/bin/%s", major, name)); ok && t.Major == major {
 		return t, nil
 	}
@@ -107,14 +107,14 @@ func inspectTool(ctx context.Context, path string) (Tool, bool) {
 	return Tool{Path: path, Major: major}, err == nil
 }
 
-// A ToolFailure is a program that ended with an error.
+// A ToolFailure says that a program ended with an error.
 type ToolFailure struct {
 	Tool   string
-	Stderr string // its last words
+	Stderr string // the end of its output
 	Err    error
 }
 
-// Error is what the program said.
+// Error returns what the program said.
 func (e *ToolFailure) Error() string {
 	if e.Stderr == "" {
 		return e.Tool + ": " + e.Err.Error()
@@ -122,12 +122,12 @@ func (e *ToolFailure) Error() string {
 	return e.Tool + ": " + e.Stderr
 }
 
-// Unwrap returns how it ended.
+// Unwrap returns the exit error.
 func (e *ToolFailure) Unwrap() error { return e.Err }
 
-// Run runs the tool against the server of dsn, in the given database unless it
-// is empty, with its output to out. Host, user, password and all else of the
-// DSN travel in the environment: the arguments of a process are for all to see.
+// Run runs the tool against the server of dsn, in the given database unless it is empty, with
+// its output to out. Host, user, password and all other parameters of the DSN are passed in the
+// environment, because the arguments of a process are visible to all users.
 func (t Tool) Run(ctx context.Context, dsn, database string, args []string, in io.Reader, out io.Writer) error {
 	env, err := Environment(dsn, database)
 	if err != nil {
@@ -180,12 +180,12 @@ var environmentOf = map[string]string{
 	"gssencmode": "PGGSSENCMODE", "require_auth": "PGREQUIREAUTH", "target_session_attrs": "PGTARGETSESSIONATTRS",
 }
 
-// toolOptions are settings of the programs' own sessions: what they write must
-// read the same whatever the server, the database or the role is configured to.
+// toolOptions are settings of the programs' own sessions: their output must read the same
+// regardless of the configuration of server, database and role.
 const toolOptions = "-c standard_conforming_strings=on -c escape_string_warning=off -c quote_all_identifiers=off -c array_nulls=on -c client_min_messages=warning"
 
-// Environment returns the environment in which a program of PostgreSQL reaches
-// what dsn says, but for the database when one is given.
+// Environment returns the environment in which a program of PostgreSQL connects to dsn, with
+// database in place of the DSN's if it is not empty.
 func Environment(dsn, database string) ([]string, error) {
 	params, err := pgwire.DSNParams(dsn)
 	if err != nil {
@@ -211,9 +211,9 @@ func environment(params map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		_, replaced := set[name]
-		// A service, and an address beside a host, would win over what params say.
+		// A service, and an address beside a host, would override params.
 		replaced = replaced || name == "PGSERVICE" || name == "PGHOSTADDR" && named
-		// Messages are read by this package, rows are not: no translation.
+		// Messages are parsed by this package: no translation.
 		return replaced || name == "LC_ALL" || name == "LC_MESSAGES" || name == "LANGUAGE" || name == "PGCLIENTENCODING"
 	})
 	env = append(env, "LC_ALL=C")

@@ -303,7 +303,7 @@ func (d *database) fitPart(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		if there[e.Name] {
-			return fmt.Errorf("%s exists already (--clean drops what the backup brings)", e)
+			return fmt.Errorf("%s exists already (--clean drops what the backup contains)", e)
 		}
 	}
 	return nil

@@ -12,8 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// blobs returns the job that makes the large objects of a chunk, in one
-// transaction.
+// blobs returns the job that creates the large objects of a chunk, in one transaction.
 func (l loader) blobs(c archive.Chunk) bulk.Job {
 	return bulk.Job{ID: c.Path, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
 		if l.books.Has(c.Path) {
@@ -54,24 +53,24 @@ func (l loader) blobs(c archive.Chunk) bulk.Job {
 	}}
 }
 
-// aboutRole reports whether an error says that a role does not exist, or that the login
-// may not act for it.
+// aboutRole reports whether an error says that a role does not exist, or that the login must
+// not act for it.
 func aboutRole(err error) bool {
-	code := pg.ErrorCode(err) // SET SESSION AUTHORIZATION has a word of its own for the first
+	code := pg.ErrorCode(err) // SET SESSION AUTHORIZATION has a code of its own for a missing role
 	return code == "42704" || code == "42501" || code == "22023"
 }
 
-// blobMaker makes the large objects of one chunk.
+// blobMaker creates the large objects of one chunk.
 type blobMaker struct {
 	loader
 	session *pg.Session
 	chunk   archive.Chunk
 
-	// careful lets owners and rights fail one by one: the others, and what the objects
-	// hold, do not depend on them. It costs a savepoint for each.
+	// careful lets owners and privileges fail one by one, because the others, and the contents
+	// of the objects, do not depend on them. It costs a savepoint for each.
 	careful  bool
 	failures []error
-	without  bool // the role that the next right is given by is missing
+	without  bool // the role that grants the next privilege is missing
 }
 
 func (m *blobMaker) run(ctx context.Context) error {
@@ -99,10 +98,10 @@ func (m *blobMaker) make(ctx context.Context, sql string) error {
 		}
 		return nil
 	}
-	if right && m.without { // not by another one
+	if right && m.without { // it must not be granted by another role
 		m.without = !reset
 		if !reset {
-			m.fail("rights to "+what, sql, errors.New("left out, for the role that gives it could not be taken"))
+			m.fail("rights to "+what, sql, errors.New("left out, because the role that grants it is not available"))
 		}
 		return nil
 	}
@@ -131,10 +130,10 @@ func (m *blobMaker) fail(object, sql string, err error) {
 	})
 }
 
-// errEnough ends the reading of a chunk of which no more is needed.
+// errEnough ends the reading of a chunk when the rest is not needed.
 var errEnough = errors.New("no more is needed")
 
-// cleanBlobs drops the large objects that the backup brings.
+// cleanBlobs drops the large objects that the backup contains.
 func cleanBlobs(ctx context.Context, d *database) error {
 	for _, c := range d.blobs() {
 		var oids []string

@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// choose decides which entries and which tables are meant.
+// choose selects the entries and the tables to restore.
 func (d *database) choose() error {
 	m, err := d.opts.Filter.Compile()
 	if err != nil {
@@ -35,7 +35,7 @@ func (d *database) choose() error {
 	return nil
 }
 
-// chooseTables finds the chunks of the tables that are meant.
+// chooseTables finds the chunks of the selected tables.
 func (d *database) chooseTables(m *bulk.Matcher) error {
 	d.byTable = map[[2]string]*target{}
 	for _, db := range d.manifest.Databases {
@@ -45,7 +45,7 @@ func (d *database) chooseTables(m *bulk.Matcher) error {
 		for _, t := range db.Tables {
 			if t.Schema != ledgerSchema && m.Table(t.Schema, t.Name) && m.Data(t.Schema, t.Name) {
 				n := &target{Table: t}
-				// A part of a backup may have the partition without its root.
+				// A partial backup may have the partition without its root.
 				if schema, name := t.Attributes["root_schema"], t.Attributes["root_table"]; name != "" && m.Table(schema, name) {
 					n.root = pg.Qualified(schema, name)
 				}
@@ -71,15 +71,14 @@ func (d *database) chooseTables(m *bulk.Matcher) error {
 	return nil
 }
 
-// independent are entries that are selected by their own name and schema. All
+// independent are the kinds of entries that are selected by their own name and schema. All
 // others belong to one of them: indexes, constraints, defaults, comments, grants.
 var independent = []string{"TABLE", "VIEW", "MATERIALIZED VIEW", "FOREIGN TABLE", "SEQUENCE"}
 
-// chosen returns the entries that are meant. A schema is meant with all that is
-// in it; a table with its indexes, constraints, triggers, comments and grants, the
-// sequences that it owns, and the schema that it is in, but not with types and
-// functions that it uses. What needs a table that is not meant, such as a foreign key
-// to it, is not meant either.
+// chosen returns the selected entries. A schema is selected with everything in it; a table with
+// its indexes, constraints, triggers, comments and grants, the sequences that it owns, and its
+// schema, but without the types and functions that it uses. What depends on a table that is not
+// selected, such as a foreign key to it, is not selected either.
 func chosen(toc *pg.TOC, m *bulk.Matcher, all bool) []*pg.Entry {
 	var out []*pg.Entry
 	if all {
@@ -100,19 +99,19 @@ func chosen(toc *pg.TOC, m *bulk.Matcher, all bool) []*pg.Entry {
 		switch {
 		case slices.Contains(independent, e.Desc):
 			in[e.ID] = m.Table(e.Namespace, e.Tag)
-		case len(m.Tables) > 0: // by what it belongs to, below
+		case len(m.Tables) > 0: // decided below, by what it belongs to
 		case e.Desc == "SCHEMA":
 			in[e.ID] = m.Schema(e.Tag)
 		case e.Namespace != "":
 			in[e.ID] = m.Schema(e.Namespace)
-		default: // of no schema
+		default: // in no schema
 			in[e.ID] = !selective
 		}
 		if in[e.ID] && e.Namespace != "" {
 			schemas[e.Namespace] = true
 		}
 	}
-	for i := range toc.Entries { // entries come after what they depend on
+	for i := range toc.Entries { // entries follow those that they depend on
 		e := &toc.Entries[i]
 		switch {
 		case e.Desc == "SEQUENCE" && owned(e, byID):
@@ -138,7 +137,7 @@ func owned(e *pg.Entry, byID map[int]*pg.Entry) bool {
 	return slices.ContainsFunc(e.Depends, func(id int) bool { return byID[id] != nil && byID[id].Desc == "TABLE" })
 }
 
-// ofChosen reports whether an entry belongs to one that is chosen.
+// ofChosen reports whether an entry belongs to a selected one.
 func ofChosen(e *pg.Entry, byID map[int]*pg.Entry, in map[int]bool) bool {
 	if e.Desc == "TYPE" || e.Desc == "FUNCTION" || e.Desc == "PROCEDURE" || e.Desc == "AGGREGATE" || e.Desc == "DOMAIN" {
 		return false
@@ -149,8 +148,7 @@ func ofChosen(e *pg.Entry, byID map[int]*pg.Entry, in map[int]bool) bool {
 	})
 }
 
-// needsMet reports whether all tables and the like that an entry depends on are
-// chosen.
+// needsMet reports whether all tables and the like that an entry depends on are selected.
 func needsMet(e *pg.Entry, byID map[int]*pg.Entry, in map[int]bool) bool {
 	if slices.Contains(independent, e.Desc) {
 		return true
@@ -167,7 +165,7 @@ func needsMet(e *pg.Entry, byID map[int]*pg.Entry, in map[int]bool) bool {
 	return true
 }
 
-// of returns the chosen entries of a section, all for "", and a pass.
+// of returns the selected entries of a section ("": all) and a pass.
 func (d *database) of(section pg.Section, pass pg.Pass) []*pg.Entry {
 	var out []*pg.Entry
 	for _, e := range d.entries {
@@ -206,7 +204,7 @@ func (d *database) describe() {
 	}
 }
 
-// blobs returns the chunks of large objects, if they are meant.
+// blobs returns the chunks of large objects, if they are selected.
 func (d *database) blobs() []archive.Chunk {
 	var out []archive.Chunk
 	if d.opts.SchemaOnly || d.opts.Filter.Selective() {

@@ -24,27 +24,27 @@ type database struct {
 	version int // of the server
 
 	toc     *pg.TOC
-	entries []*pg.Entry // that are meant, in their order
-	tables  []*target   // whose rows are meant
+	entries []*pg.Entry // the selected ones, in their order
+	tables  []*target   // tables whose rows are restored
 	byTable map[[2]string]*target
 	main    *pg.Session
 	books   *restore.Books
 
-	moved atomic.Int64 // bytes of rows, for the workers' number
+	moved atomic.Int64 // bytes of rows, for the number of workers
 
-	// lost says that the database could not be made.
+	// lost says that the database could not be created.
 	lost bool
 
-	failedMu sync.Mutex   // guards what follows
-	missing  map[int]bool // entries that could not be made
+	failedMu sync.Mutex   // guards missing
+	missing  map[int]bool // entries that could not be created
 
-	// guarded says that triggers and foreign keys of the target watch while rows
-	// alone are loaded. It is set before the workers start.
+	// guarded says that triggers and foreign keys of the target are active while only rows are
+	// loaded. It is set before the workers start.
 	guarded bool
 
-	// escapes says that the definitions were written for sessions in which a
-	// backslash escapes, as backups may be that older versions of weir made. What
-	// weir itself writes reads the same either way.
+	// escapes says that the definitions were written for sessions in which a backslash escapes,
+	// which older versions of weir may have done. What weir itself writes means the same in
+	// both cases.
 	escapes bool
 }
 
@@ -52,19 +52,19 @@ type database struct {
 type target struct {
 	archive.Table
 	chunks []*archive.Chunk // of the manifest
-	entry  bool             // the definitions have it, and not an extension
-	ours   bool             // this restore, or the one that it resumes, has made it
-	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
-	whole  bool             // all of its chunks are loaded by one transaction
-	second bool             // it may be loaded a second time, when keys refer to it
+	entry  bool             // the definitions have it; false: it belongs to an extension
+	ours   bool             // created by this restore, or by the one that it resumes
+	root   string           // as SQL: the partitioned table through which the rows are loaded; "": itself
+	whole  bool             // all its chunks are loaded in one transaction
+	second bool             // it may be loaded a second time, when foreign keys exist
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
 func (t *target) name() string { return t.Schema + "." + t.Name }
 
-// restore does all but the end, which comes when all databases are restored: until
-// then the books stay, so that a restore of many that is resumed knows which of
-// them are done.
+// restore restores the database except for the end, which follows when all databases are
+// restored: until then the books remain, so that a resumed restore of several databases knows
+// which are done.
 func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 		}
 	}
 	d.describe()
-	defer func() { // until the end comes, only what is made at the end is kept
+	defer func() { // until the end, keep only what is needed for it
 		d.entries, d.toc, d.tables, d.byTable, d.books = d.of("", pg.PassLast), nil, nil, nil, nil
 	}()
 	if d.opts.DryRun || d.books.Has(restore.StepRestored) {
@@ -103,12 +103,12 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 
 var errExists = errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
 
-// prepare makes the database, opens it and sees that it is fit: empty, cleaned,
-// or one whose restore was interrupted.
+// prepare creates the database, connects to it and checks its state: empty, cleaned, or with an
+// interrupted restore.
 func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
 	end := d.Phase("prepare")
 	defer end()
-	again := false // to set what belongs to the database itself
+	again := false // to set the properties of the database itself
 	if d.create && (!exists || d.opts.Clean) {
 		if d.opts.DryRun {
 			return nil, nil //nolint:nilnil // there are none
@@ -119,7 +119,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	} else if d.create && !d.opts.Resume {
 		return nil, errExists
 	} else {
-		again = d.create && !d.opts.DryRun // the interruption may have come before them
+		again = d.create && !d.opts.DryRun // the earlier run may have been interrupted before them
 	}
 	var err error
 	if d.main, err = d.connect(ctx); err != nil {
@@ -166,7 +166,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	return books, d.admit(ctx)
 }
 
-// attributes are the database's in the manifest.
+// attributes returns the database's attributes in the manifest.
 func attributes(d *database) map[string]string {
 	for _, m := range d.manifest.Databases {
 		if m.Name == d.source {
@@ -176,7 +176,7 @@ func attributes(d *database) map[string]string {
 	return nil
 }
 
-// admit lets a sandbox's login note its steps, and make indexes in schemas of the
+// admit lets a sandbox's login record its steps, and create indexes in schemas of the
 // database's owner.
 func (d *database) admit(ctx context.Context) error {
 	user := d.sandbox.user
@@ -214,12 +214,12 @@ func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
 	if d.opts.DataOnly && !d.guarded {
-		// Rows come as they were; what triggers and foreign keys made of them is in
-		// them. Only a superuser can say so.
+		// Rows are loaded as they were: they already contain the effects of triggers and
+		// foreign keys. Only a superuser can disable these.
 		err := s.Exec(ctx, "SET session_replication_role = replica")
 		if pg.ErrorCode(err) == "42501" { // insufficient_privilege
-			d.guarded = true // by the main session, which is the first
-			d.Warn("triggers and foreign keys of the target are in force while rows are loaded: only a superuser can put them off")
+			d.guarded = true // set by the main session, which is the first
+			d.Warn("triggers and foreign keys of the target are active while rows are loaded: only a superuser can disable them")
 		} else if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -227,7 +227,7 @@ func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg
 	return s, nil
 }
 
-// make makes the database with the definition that it had.
+// make creates the database with its original definition.
 func (d *database) make(ctx context.Context, exists bool) error {
 	s, err := pg.Connect(ctx, d.cfg, "")
 	if err != nil {
@@ -245,7 +245,7 @@ func (d *database) make(ctx context.Context, exists bool) error {
 	for i := range d.toc.Entries {
 		if e := &d.toc.Entries[i]; e.Desc == "DATABASE" {
 			sql := renameDatabase(e.Create, d.target)
-			if d.sandbox != nil { // where there are no tablespaces
+			if d.sandbox != nil { // in which there are no tablespaces
 				sql = inDefaultTablespace(sql)
 			}
 			err := s.Exec(ctx, sql)
@@ -257,15 +257,15 @@ func (d *database) make(ctx context.Context, exists bool) error {
 	return d.properties(ctx)
 }
 
-// justMade reports whether an error says that a database has come into being, which was not
-// there a moment ago: a server goes on making it for a restore that was killed.
+// justMade reports whether an error says that a database has just been created: a server may
+// continue a statement of a restore that was killed.
 func justMade(err error) bool {
 	code := pg.ErrorCode(err)
-	return code == "42P04" || code == "23505" // duplicate_database; unique_violation where both were made at once
+	return code == "42P04" || code == "23505" // duplicate_database; unique_violation if both were created at once
 }
 
-// reset sets what belongs to a database that an interrupted run has made, and opens the
-// session anew, for which its settings count.
+// reset sets the properties of a database that an interrupted run has created, and reconnects,
+// so that its settings apply to the session.
 func reset(ctx context.Context, d *database) error {
 	if err := d.properties(ctx); err != nil {
 		return err
@@ -276,9 +276,9 @@ func reset(ctx context.Context, d *database) error {
 	return errors.Join(err, before.Close())
 }
 
-// properties sets what belongs to the database itself: owner, settings, comment,
-// grants. They can be set again without harm. It does so from within the database:
-// servers keep text about a database in the encoding of the session's own.
+// properties sets the properties of the database itself: owner, settings, comment, grants. They
+// can be set repeatedly. It does so from within the database: servers store text about a
+// database in the encoding of the session's own database.
 func (d *database) properties(ctx context.Context) error {
 	s, err := pg.Connect(ctx, d.cfg, d.target)
 	if err != nil {
@@ -312,12 +312,12 @@ func (d *database) properties(ctx context.Context) error {
 	return nil
 }
 
-// renameDatabase puts another name into statements about a database.
+// renameDatabase replaces the name in statements about a database.
 func renameDatabase(script, name string) string {
 	var out []string
 	for sql, err := range pg.Statements(strings.NewReader(script)) {
 		if err != nil {
-			return script // the server will say what is wrong with it
+			return script // the server will report what is wrong
 		}
 		for _, prefix := range []string{"CREATE DATABASE ", "ALTER DATABASE ", "COMMENT ON DATABASE ", "SECURITY LABEL ON DATABASE "} {
 			if rest, ok := strings.CutPrefix(sql, prefix); ok {
@@ -340,7 +340,7 @@ func renameDatabase(script, name string) string {
 	return strings.Join(out, ";\n")
 }
 
-// inDefaultTablespace leaves the tablespace out of a statement that makes a database.
+// inDefaultTablespace removes the tablespace from a CREATE DATABASE statement.
 func inDefaultTablespace(sql string) string {
 	const option = " TABLESPACE = "
 	i := strings.LastIndex(sql, option)
@@ -350,7 +350,7 @@ func inDefaultTablespace(sql string) string {
 	return sql[:i] + skipIdent(sql[i+len(option):])
 }
 
-// skipIdent returns what follows a name, be it quoted.
+// skipIdent returns what follows a name, quoted or not.
 func skipIdent(s string) string {
 	if !strings.HasPrefix(s, `"`) {
 		if i := strings.IndexAny(s, " \n\t;"); i >= 0 {
@@ -380,7 +380,7 @@ func (d *database) fit(ctx context.Context) error {
 		return d.fitRows(ctx)
 	}
 	if d.opts.Filter.Selective() {
-		return nil // beside what is there; what is in the way is an error of its own
+		return nil // existing objects may stay; conflicts are errors of their own
 	}
 	blobs := ""
 	if len(d.blobs()) > 0 {
@@ -407,7 +407,7 @@ SELECT count(*), coalesce(min(name), '') FROM things`)
 	return d.opts.Empty(row[0], row[1])
 }
 
-// fitRows refuses to load rows beside others.
+// fitRows refuses to load rows into tables that have some.
 func (d *database) fitRows(ctx context.Context) error {
 	for _, t := range d.tables {
 		row, err := d.main.Row(ctx, "SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
@@ -423,7 +423,7 @@ func (d *database) fitRows(ctx context.Context) error {
 	return nil
 }
 
-// clean drops what the backup brings, the last first.
+// clean drops what the backup contains, in reverse order.
 func (d *database) clean(ctx context.Context) error {
 	end := d.Phase("clean")
 	defer end()
@@ -453,7 +453,7 @@ func missing(err error) bool {
 	return false
 }
 
-// steps does everything, in the order that the package comment shows.
+// steps runs everything, in the order that the package comment shows.
 func (d *database) steps(ctx context.Context) error {
 	if err := d.makeTables(ctx); err != nil {
 		return err

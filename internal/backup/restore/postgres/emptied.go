@@ -13,20 +13,19 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// errEmptied is why rows of a table with triggers are not loaded again.
+// errEmptied says why rows of a table with triggers are not loaded again.
 var errEmptied = errors.New("a crash of the server has emptied this unlogged table since they were loaded, and its triggers or rules are in place, which rows that are loaded now would set off")
 
-// A resumer looks what has become of what the books of a resumed restore note.
+// A resumer checks what has happened since to what the books of a resumed restore record.
 type resumer struct{ *database }
 
-// emptied has rows loaded, and sequences set, again that are not what the books note: a
-// server that has crashed empties its unlogged tables, begins its unlogged sequences anew,
-// and keeps the books.
+// emptied arranges for rows to be loaded, and sequences to be set, again: a server that has
+// crashed empties its unlogged tables and resets its unlogged sequences, but keeps the books.
 func (d resumer) emptied(ctx context.Context) error {
-	unlogged := map[[2]string]string{} // of tables, the size in bytes where that tells, else ""
-	reset := map[string]bool{}         // beginnings of the statements that set sequences that stand at theirs
-	// Row security may keep rows from who asks for them, and sizes from nobody. The server
-	// leaves a table of the usual kind (2 is its access method) without a byte.
+	unlogged := map[[2]string]string{} // size in bytes of tables, or "" if it does not tell
+	reset := map[string]bool{}         // beginnings of the statements that set sequences that are at their start
+	// Row security may hide rows, but not sizes. After a crash, a table of the default access
+	// method (2 is its OID) has no bytes.
 	err := d.main.Query(ctx, `SELECT n.nspname, c.relname, c.relkind, CASE WHEN c.relam = 2 THEN pg_catalog.pg_relation_size(c.oid)::text ELSE '' END
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'S') AND c.relpersistence = 'u'
 AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE s.schemaname = n.nspname AND s.sequencename = c.relname AND s.last_value IS NOT NULL))`,
@@ -41,7 +40,8 @@ AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE 
 	if err != nil {
 		return err
 	}
-	// Rows may be in other partitions of a root than their chunk says; a crash empties all.
+	// Rows may be in other partitions of a root than their chunk says; a crash empties all of
+	// them.
 	filled := map[string]bool{}
 	for _, t := range d.tables {
 		if size := unlogged[[2]string{t.Schema, t.Name}]; t.root != "" && size != "" && size != "0" {
@@ -62,8 +62,8 @@ AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE 
 	return d.position(ctx, reset)
 }
 
-// position sets sequences again. They may have stood at their beginning at the source, too,
-// and then it does no harm; of others somebody may have taken numbers since.
+// position sets sequences again. A sequence that was at its start at the source, too, is not
+// harmed by that; others may have been used since, so they are not set.
 func (d resumer) position(ctx context.Context, reset map[string]bool) error {
 	wanted, err := d.wanted()
 	if err != nil {
@@ -83,7 +83,7 @@ func (d resumer) position(ctx context.Context, reset map[string]bool) error {
 	})
 }
 
-// forget takes steps out of the books.
+// forget removes steps from the books.
 func (d resumer) forget(ctx context.Context, steps ...string) error {
 	literals := make([]string, len(steps))
 	for i, step := range steps {
@@ -93,7 +93,7 @@ func (d resumer) forget(ctx context.Context, steps ...string) error {
 	return d.main.Exec(ctx, "DELETE FROM "+ledgerSchema+".done WHERE step IN ("+strings.Join(literals, ", ")+")")
 }
 
-// again has the rows of a table loaded again if it is empty.
+// again arranges for the rows of a table to be loaded again if it is empty.
 func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 	var lost []string
 	for _, c := range t.chunks {
@@ -124,12 +124,13 @@ func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 	return d.forget(ctx, append(lost, restore.StepRestored)...)
 }
 
-// besides refuses rows of tables that have triggers, be it that rows come to them by way of
-// a root, and of those that have rows though none have been loaded. An interrupted run has
-// made the triggers of a table some of whose rows had failed: where rows are left, triggers that are
-// gone are made again.
+// besides returns an error for tables whose rows are still to be loaded and that have triggers
+// (including those of the root through which the rows are loaded), or that have rows already.
+// An interrupted run has created the triggers of a table if some of its chunks had failed: if
+// these were dropped since, they are created again.
 func (d resumer) besides(ctx context.Context) error {
-	// Others than those of keys, by tables and by tags. A partition's are internal ones up to PostgreSQL 14.
+	// Triggers other than those of constraints, by table and by name. Up to PostgreSQL 14,
+	// those of partitions are internal.
 	triggers, there := map[string]bool{}, map[[2]string]bool{}
 	err := d.main.Query(ctx, `SELECT n.nspname, c.relname, t.tgname FROM pg_catalog.pg_trigger t
 JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -140,12 +141,12 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 	if err != nil {
 		return fmt.Errorf("look for triggers: %w", err)
 	}
-	watched := map[string]bool{} // by the table by way of which rows come
+	watched := map[string]bool{} // by the table through which the rows are loaded
 	for _, t := range d.tables {
 		root := cmp.Or(t.root, t.sql())
 		watched[root] = watched[root] || triggers[t.sql()] || triggers[root]
 	}
-	filled := false // rows come to a table of ours
+	filled := false // a table of ours gets rows
 	for _, t := range d.tables {
 		left := slices.IndexFunc(t.chunks, func(c *archive.Chunk) bool { return !d.books.Has(c.Path) })
 		if left < 0 {
@@ -169,8 +170,8 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 	return nil
 }
 
-// gone returns the steps of triggers that the books list and that are not there, and of what is
-// said of these. Tags name those that are, by their schemas.
+// gone returns the steps of triggers that the books record but that do not exist, and of their
+// comments and the like. there has the existing triggers, by schema and name.
 func (d resumer) gone(there map[[2]string]bool) []string {
 	tables := map[int]string{}
 	for i := range d.toc.Entries {
@@ -194,8 +195,8 @@ func (d resumer) gone(there map[[2]string]bool) []string {
 	return steps
 }
 
-// others returns an error if a table has rows though none have been loaded. Those of a transaction
-// that was cut short are seen by nobody.
+// others returns an error if a table has rows although none were loaded. Rows of an aborted
+// transaction are invisible.
 func (d resumer) others(ctx context.Context, t *target) error {
 	begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.books.Has(c.Path) })
 	if begun || len(t.chunks) == 0 || !t.ours && !d.opts.DataOnly || t.root != "" || t.Attributes["condition"] != "" {
@@ -204,14 +205,14 @@ func (d resumer) others(ctx context.Context, t *target) error {
 	row, err := d.main.Row(ctx, "SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
 	switch {
 	case err != nil && pg.ErrorCode(err) != "":
-		return nil // the load will say what is wrong
+		return nil // loading will report the problem
 	case err == nil && row[0] == "t":
 		return restore.ErrBeside
 	}
 	return err
 }
 
-// watched reports whether triggers or rules of a table have been made.
+// watched reports whether triggers or rules of a table were created.
 func (d resumer) watched(t *target) bool {
 	id := 0
 	for i := range d.toc.Entries {

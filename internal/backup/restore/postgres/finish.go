@@ -11,8 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// statistics returns the job that gathers statistics of a table or a materialized view,
-// so that the first queries have good plans.
+// statistics returns the job that gathers the statistics of a table or a materialized view, so
+// that the first queries have good plans.
 func (d *database) statistics(workers []worker, name, sql string, size int64) bulk.Job {
 	return bulk.Job{ID: "statistics of " + name, Size: size, Do: func(ctx context.Context, n int) error {
 		s, err := workers[n].session(ctx)
@@ -28,13 +28,13 @@ func (d *database) statistics(workers []worker, name, sql string, size int64) bu
 	}}
 }
 
-// analyzes reports whether statistics of a table are gathered.
+// analyzes reports whether the statistics of a table are gathered.
 func (d *database) analyzes(t *target) bool {
 	return !d.opts.NoAnalyze && t.Rows > 0 && len(t.chunks) > 0
 }
 
-// analyzeViews gathers statistics of materialized views. Those of tables have been, when
-// their indexes were there.
+// analyzeViews gathers the statistics of materialized views. Those of tables were gathered when
+// their indexes existed.
 func (d *database) analyzeViews(ctx context.Context, workers []worker) error {
 	var jobs []bulk.Job
 	for _, e := range d.entries {
@@ -57,7 +57,7 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	groups := map[string][]*target{}
 	for _, t := range d.tables {
 		if len(t.chunks) < t.Parts {
-			continue // it was not made, which is reported
+			continue // it could not be created, which is reported already
 		}
 		if t.root != "" {
 			groups[t.root] = append(groups[t.root], t)
@@ -91,11 +91,11 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
-// maxDifferences bounds how many differing definitions are listed of a database.
+// maxDifferences limits the number of different definitions that are listed for a database.
 const maxDifferences = 50
 
-// verifyDefinitions compares all definitions with those of the source, where all of
-// them were to be restored and none has failed, which would be said twice.
+// verifyDefinitions compares all definitions with those of the source, if all of them were to
+// be restored and none has failed: failures were reported already.
 func (d *database) verifyDefinitions(ctx context.Context) error {
 	chunk := stateOf(d, "/state/catalogue.jsonl")
 	if !d.Has(chunk) || d.FailedIn(d.target) || d.opts.DataOnly || !d.opts.Filter.Empty() {
@@ -114,7 +114,7 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 	}
 	of := attributes(d)
 	skip := func(a pg.Aspect) bool {
-		return a.Name == ledgerSchema || strings.HasPrefix(a.Name, ledgerSchema+".") || // books of a restore that made the source
+		return a.Name == ledgerSchema || strings.HasPrefix(a.Name, ledgerSchema+".") || // books of a restore that created the source
 			a.Later() && of[pg.AttrCatalogue] == "" || a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
 	}
 	n := 0
@@ -123,7 +123,7 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 			return nil
 		}
 		if diff.Want == nil && !d.create && of[pg.AttrNoPublic] != "" && diff.OfPublic() {
-			return nil // it was there before
+			return nil // it existed before
 		}
 		if n++; n > maxDifferences {
 			return nil
@@ -133,7 +133,7 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 	return errors.Join(err, in.Close())
 }
 
-// compareCounts compares tables among which rows may have moved.
+// compareCounts compares tables between which rows may have moved.
 func compareCounts(ctx context.Context, s *pg.Session, group []*target) error {
 	var counts []string
 	var want int64
@@ -151,10 +151,10 @@ func compareCounts(ctx context.Context, s *pg.Session, group []*target) error {
 	return nil
 }
 
-// ErrDiffers says that a restored table is not what the manifest says.
+// ErrDiffers says that a restored table differs from the manifest.
 var ErrDiffers = restore.ErrDiffers
 
-// compare compares one table.
+// compare compares one table with the manifest.
 func (t *target) compare(ctx context.Context, s *pg.Session) error {
 	from := t.sql()
 	if len(t.Columns) > 0 {
@@ -191,8 +191,8 @@ func (t *target) compare(ctx context.Context, s *pg.Session) error {
 	return nil
 }
 
-// finish makes what would see the restore, closes the books, and makes all of it
-// durable, in one transaction.
+// finish creates event triggers and the like, which would observe the restore, drops the books,
+// and makes everything durable, in one transaction.
 func (d *database) finish(ctx context.Context) (err error) {
 	end := d.Phase("finish")
 	defer end()

@@ -8,25 +8,25 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// ledgerSchema holds the books of a restore while it runs: table done has one row
+// ledgerSchema is the schema with the books of a restore while it runs: table done has one row
 // for each step, written in that step's own transaction.
 const ledgerSchema = "weir_restore"
 
-// stepGlobals is done when roles and tablespaces are, of which books come first.
+// stepGlobals is the step for roles and tablespaces, whose books come first.
 const stepGlobals = "globals"
 
-// note is the statement that finishes a step.
+// note returns the statement that records a step.
 func note(step string) string {
 	return "INSERT INTO " + ledgerSchema + ".done (step) VALUES (" + pg.Literal(step) + ")"
 }
 
-// ofLedger reports whether an entry belongs to the books of a restore that made the source:
+// ofLedger reports whether an entry belongs to the books of a restore that created the source:
 // they are not restored.
 func ofLedger(e *pg.Entry) bool {
 	return e.Namespace == ledgerSchema || e.Namespace == "" && (e.Tag == ledgerSchema && e.Desc == "SCHEMA" || e.Tag == "SCHEMA "+ledgerSchema)
 }
 
-// openLedger reads the books, if there are any.
+// openLedger reads the books, if they exist.
 func openLedger(ctx context.Context, s *pg.Session, d *database) (*restore.Books, error) {
 	row, err := s.Row(ctx, "SELECT pg_catalog.to_regclass('"+ledgerSchema+".done') IS NOT NULL")
 	if err != nil {
@@ -49,8 +49,7 @@ func openLedger(ctx context.Context, s *pg.Session, d *database) (*restore.Books
 	return b, nil
 }
 
-// beginLedger makes the books. The empty target that this follows is looked at in the
-// same session.
+// beginLedger creates the books. The same session has checked that the target is empty.
 func beginLedger(ctx context.Context, d *database) error {
 	sql := "CREATE SCHEMA " + ledgerSchema + "; CREATE TABLE " + ledgerSchema + ".done (step text PRIMARY KEY); " +
 		note(d.opts.Identity(d.manifest.ID, d.source))
@@ -64,6 +63,6 @@ func beginLedger(ctx context.Context, d *database) error {
 	return nil
 }
 
-// endLedger drops the books, durably, and with them everything that was committed
-// before: the log is flushed in its order.
+// endLedger drops the books durably, and makes everything that was committed before durable,
+// too: the log is flushed in order.
 const endLedger = "SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = error; DROP SCHEMA " + ledgerSchema + " CASCADE"

@@ -15,28 +15,26 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// freezeBytes is from which size on a table that is one chunk is truncated and
-// loaded frozen. Truncating makes a new file, which costs more than it brings
-// for a small table.
+// freezeBytes is the least size of a table in one chunk that is truncated and loaded frozen.
+// Truncating creates a new file, which is not worth it for a small table.
 const freezeBytes = 1 << 20
 
-// A loader brings the rows and large objects of chunks into a database, with sessions
-// of its workers.
+// A loader loads the rows and large objects of chunks into a database, with the sessions of its
+// workers.
 type loader struct {
 	*database
 	workers []worker
 }
 
-// wholeBytes is up to which size, in bytes of text, a table of several chunks is loaded
-// by one transaction: a minute or two of work, which a restore that is interrupted does
-// again.
+// wholeBytes is the maximum size, in bytes of text, of a table of several chunks that is loaded
+// in one transaction: a minute or two of work, which a resumed restore repeats.
 const wholeBytes = 8 << 30
 
-// chooseWhole decides which tables of several chunks are loaded by one transaction each,
-// so that their rows are frozen and are written once. Chunks side by side would not be,
-// and wait for each other where their table grows. A table that is more than its worker's
-// share of all rows is still loaded side by side, or the others would wait for it; so is one
-// of more than wholeBytes.
+// chooseWhole decides which tables of several chunks are each loaded in one transaction, so
+// that their rows are frozen and written once. Chunks that are loaded concurrently are not
+// frozen, and wait for each other when the table grows. A table that exceeds its worker's share
+// of all rows is still loaded concurrently, or the others would wait for it; so is one of more
+// than wholeBytes.
 func (d *database) chooseWhole(workers int) {
 	var all int64
 	for _, t := range d.tables {
@@ -55,8 +53,8 @@ func (l loader) chunk(t *target, c *archive.Chunk) bulk.Job {
 	}}
 }
 
-// table returns the job that loads all chunks of a table. Where that fails, each chunk is
-// loaded by a transaction of its own, so that no more is lost than has to be.
+// table returns the job that loads all chunks of a table. If that fails, each chunk is loaded
+// in a transaction of its own, so that only the failing ones are lost.
 func (l loader) table(t *target) bulk.Job {
 	return bulk.Job{ID: t.loaded(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
 		err := l.load(ctx, n, t, t.chunks...)
@@ -72,15 +70,15 @@ func (l loader) table(t *target) bulk.Job {
 	}}
 }
 
-// load loads chunks of a table by one transaction. An error about one chunk alone is
-// noted, and about several returned.
+// load loads chunks of a table in one transaction. It records an error if there is one chunk,
+// and returns it if there are several.
 func (l loader) load(ctx context.Context, n int, t *target, chunks ...*archive.Chunk) error {
 	chunks = slices.DeleteFunc(slices.Clone(chunks), func(c *archive.Chunk) bool { return l.books.Has(c.Path) })
 	if len(chunks) == 0 {
 		return nil
 	}
 	open := l.workers[n].session
-	if !t.entry { // an extension's, which no function of the archive belongs to
+	if !t.entry { // a table of an extension, to which no function of the archive is attached
 		open = l.workers[n].admin
 	}
 	s, err := open(ctx)
@@ -99,12 +97,12 @@ func (l loader) load(ctx context.Context, n int, t *target, chunks ...*archive.C
 	return nil
 }
 
-// rowsError is an error about the rows of a chunk.
+// rowsError returns an error about the rows of a chunk.
 func (d *database) rowsError(t *target, c *archive.Chunk, err error) error {
 	return restore.RowsError(d.target, t.name(), c, t.copySQL(c), err)
 }
 
-// copySQL is the statement that loads a chunk.
+// copySQL returns the statement that loads a chunk.
 func (t *target) copySQL(c *archive.Chunk, options ...string) string {
 	sql := "COPY " + cmp.Or(t.root, t.sql())
 	if len(t.Columns) > 0 {
@@ -120,15 +118,14 @@ func (t *target) copySQL(c *archive.Chunk, options ...string) string {
 	return sql
 }
 
-// copyIn loads chunks in one transaction, which also notes them: whatever happens,
-// their rows are there once or not at all. With an error it returns the chunk at which
-// that came.
+// copyIn loads chunks in one transaction, which also records them: whatever happens, their rows
+// are loaded exactly once or not at all. If it fails, it returns the chunk that failed.
 func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, chunks []*archive.Chunk) (at *archive.Chunk, err error) {
 	begin := "BEGIN"
 	var options []string
-	// Frozen rows are visible to everybody at once, which is right only if nobody
-	// can have seen the table before: it is one that this restore has made, and
-	// nothing refers to it yet. All its rows come in this transaction.
+	// Frozen rows are visible to all transactions at once, which is right only if none can have
+	// seen the table before: this restore has created it, nothing refers to it yet, and all its
+	// rows are loaded in this transaction.
 	if t.ours && !t.second && t.root == "" && t.Parts == len(chunks) && t.PlainBytes >= freezeBytes {
 		begin += "; TRUNCATE ONLY " + t.sql()
 		options = append(options, "FREEZE")
@@ -173,14 +170,14 @@ func (l loader) copyRows(ctx context.Context, s *pg.Session, t *target, c *archi
 	return rows, errors.Join(err, in.Close())
 }
 
-// counted counts bytes that are read.
+// counted counts the bytes that are read.
 type counted struct {
 	in   io.Reader
 	d    *database
 	sent *int64 // of this transaction
 }
 
-// Read reads and counts.
+// Read implements io.Reader.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	*c.sent += int64(n)

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// references returns, where foreign keys of the target watch the rows that are
-// loaded, which tables must be loaded before which. Of tables that refer to each
-// other in a circle one comes first, whatever the server will say of that. Keys of
-// the restore itself watch only rows that are loaded a second time.
+// references returns which tables must be loaded before which, if foreign keys of the target
+// are active while rows are loaded. Of tables that refer to each other in a circle, one comes
+// first, and the server may reject its rows. Keys that the restore itself has created matter
+// only for rows that are loaded a second time.
 func (d *database) references(ctx context.Context) (map[*target][]*target, error) {
 	if !d.guarded && !slices.ContainsFunc(d.tables, func(t *target) bool { return t.second }) {
 		return nil, nil
@@ -54,9 +54,9 @@ WHERE c.contype = 'f' AND c.conrelid <> c.confrelid ORDER BY 1, 2, 3, 4`, func(r
 	return before, nil
 }
 
-// partitions returns the tables with rows by the partitioned tables that they belong to, at
-// whatever depth. A trigger or a foreign key of one of those is one of theirs, too, and has
-// to wait for their rows.
+// partitions returns the tables with rows by the partitioned tables that they belong to, at any
+// depth. A trigger or foreign key of a partitioned table also applies to its partitions, and
+// has to wait for their rows.
 func partitions(ctx context.Context, d *database) (map[[2]string][]*target, error) {
 	if d.opts.DataOnly || d.version < 100000 {
 		return nil, nil

@@ -1,20 +1,19 @@
 // Package postgres restores PostgreSQL databases from an archive.
 //
-// Definitions that rows need are made one after the other; then everything else
-// is one graph of jobs over several sessions, in which an index waits for the
-// rows of its own table and for nothing else:
+// Definitions that rows need are created one after the other; then everything else is one graph
+// of jobs over several sessions, in which an index waits only for the rows of its own table:
 //
 //	before    types, tables, functions, …        one after the other
 //	together  rows -> indexes, keys -> foreign keys, triggers, rules -> ANALYZE
 //	after     sequences -> grants -> materialized views, ANALYZE -> event triggers
 //
-// The job with the most work behind it starts first. A job that would wait on the server
-// for another job's lock does not start before that has ended.
+// The job with the longest path of work goes first. A job that would wait on the server for
+// another job's lock does not start before that one has ended.
 //
-// Each step is a transaction that also records itself in the target (schema
-// weir_restore), so that a restore that was interrupted is resumed without doing
-// anything twice. Commits on the way are asynchronous; the last one
-// is not, and PostgreSQL's log has an order: when it is durable, all are.
+// Each step is a transaction that also records itself in the target (schema weir_restore), so
+// that an interrupted restore can be resumed without repeating steps. Commits are asynchronous
+// except the last one; since PostgreSQL flushes its log in order, all are durable when the last
+// one is.
 package postgres
 
 import (
@@ -32,8 +31,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Run restores what opts say of the backup that r reads. The result is not nil
-// when the restore came as far as to have one, even with an error.
+// Run restores what opts select from the backup that r reads. Even with an error, the result is
+// not nil if the restore came far enough to have one.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
 	defer bulk.BoundMemory().Close()
 	opts = opts.WithDefaults()
@@ -64,32 +63,32 @@ type runner struct {
 	cfg      pgwire.ConnectConfig
 	archive  *archive.Reader
 	manifest *archive.Manifest
-	sandbox  *sandbox // nil: none
+	sandbox  *sandbox // nil: not in a sandbox
 
-	// globalsDone says that roles and tablespaces were made and set without a failure. The
-	// books of each database note it, so that a resumed restore sets nothing back that was
-	// changed since.
+	// globalsDone says that roles and tablespaces were created and set without a failure. The
+	// books of each database record it, so that a resumed restore does not undo later changes.
 	globalsDone bool
 }
 
-// failed judges an error about an object: it is noted, unless it says that nothing
-// else will do any better.
+// failed records an error about an object and returns nil, unless the error will affect other
+// objects as well.
 func (r *runner) failed(err error) error {
 	return r.Failed(err, func(err error) bool {
 		var server *pgwire.Error
-		timeout := r.opts.IndexTimeout > 0 && pg.ErrorCode(err) == pgwire.CodeQueryCanceled // of this object alone
+		timeout := r.opts.IndexTimeout > 0 && pg.ErrorCode(err) == pgwire.CodeQueryCanceled // affects this object only
 		return errors.As(err, &server) && !timeout && (server.Fatal() || hopeless(server.Code))
 	})
 }
 
-// hopeless are errors about the server, not the object: insufficient resources,
-// operator intervention, system errors. A library that is not installed is none.
+// hopeless reports whether an error code is about the server and not the object: insufficient
+// resources, operator intervention, system errors. A library that is not installed is not one
+// of these.
 func hopeless(code string) bool {
 	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57") || code == "58000" || code == "58030"
 }
 
-// all restores all databases that are meant, one after the other: the jobs of
-// each fill the machine.
+// all restores all selected databases, one after the other: the jobs of each use the whole
+// machine.
 func (r *runner) all(ctx context.Context) error {
 	s, err := r.reach(ctx)
 	if err != nil {
@@ -138,7 +137,7 @@ func (r *runner) all(ctx context.Context) error {
 			break
 		}
 		err := d.restore(ctx, existing[d.target])
-		if err != nil && cluster { // the other databases may do without it
+		if err != nil && cluster { // the other databases may not need it
 			if d.lost = true; r.failed(err) == nil {
 				continue
 			}
@@ -161,11 +160,11 @@ func (r *runner) all(ctx context.Context) error {
 	return nil
 }
 
-// maintenance are databases to connect to while another one is made.
+// maintenance are databases to connect to while another one is created.
 var maintenance = []string{"postgres", "template1"}
 
-// reach opens a session from which databases can be made. A DSN that names the
-// database to be made cannot be followed before it is there.
+// reach opens a session from which databases can be created. If the DSN names the database to
+// create, it cannot connect to that one.
 func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
 	if !r.opts.Create || r.Cluster() {
 		return pg.Connect(ctx, r.cfg, "")
@@ -195,8 +194,8 @@ func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
 	return nil, err
 }
 
-// fit refuses databases that are there and not fit, before roles are set to what they were.
-// It reports whether the restore that is resumed has set them.
+// fit refuses existing databases in an unsuitable state, before roles are changed. It reports
+// whether the restore that is resumed has set them.
 func (r *runner) fit(ctx context.Context, all []*database, existing map[string]bool) (done bool, err error) {
 	for _, d := range all {
 		if !existing[d.target] || d.create && r.opts.Clean {
@@ -211,7 +210,7 @@ func (r *runner) fit(ctx context.Context, all []*database, existing map[string]b
 	return done, nil
 }
 
-// fitAlone refuses a database that is there, and neither empty nor one whose restore is resumed.
+// fitAlone refuses an existing database that is neither empty nor one whose restore is resumed.
 func fitAlone(ctx context.Context, d *database) (books *restore.Books, err error) {
 	if d.create && !d.opts.Resume {
 		return nil, errExists
@@ -230,8 +229,8 @@ func fitAlone(ctx context.Context, d *database) (books *restore.Books, err error
 	return books, d.fit(ctx)
 }
 
-// ending reports whether an interrupted restore of several databases had come to
-// close their books, which it does in their order: those of the last one say so.
+// ending reports whether an interrupted restore of several databases had begun to drop their
+// books, which it does in their order: the books of the last one tell.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (_ bool, err error) {
 	if !r.opts.Resume || len(all) < 2 {
 		return false, nil
@@ -252,7 +251,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	return books.Has(restore.StepRestored), nil
 }
 
-// end closes the books of a database. An earlier run may have done that.
+// end drops the books of a database, unless an earlier run has done that.
 func (d *database) end(ctx context.Context, ending bool) error {
 	if !ending {
 		return d.finish(ctx)
@@ -274,8 +273,8 @@ func (d *database) end(ctx context.Context, ending bool) error {
 	return d.finish(ctx)
 }
 
-// target says into which database one of the backup goes, and whether that is
-// made. Of a cluster all are, but for those that every server has.
+// target returns into which database one of the backup is restored, and whether that is
+// created. For a cluster all are created, except those that every server has.
 func (r *runner) target(name, connected string, cluster bool) (target string, create bool) {
 	switch {
 	case r.opts.Target != "":
@@ -288,8 +287,8 @@ func (r *runner) target(name, connected string, cluster bool) (target string, cr
 	return connected, false
 }
 
-// globals runs the statements about roles and tablespaces. What exists already
-// is left as it is, but for what the statements set.
+// globals runs the statements about roles and tablespaces. Existing ones are kept, but the
+// statements' settings are applied to them.
 func (r *runner) globals(ctx context.Context) (err error) {
 	end := r.Phase("globals")
 	defer end()
@@ -327,8 +326,8 @@ func (r *runner) globals(ctx context.Context) (err error) {
 	})
 }
 
-// exec runs statements as one transaction, in a sandbox again after it has made a
-// role that was missing.
+// exec runs statements as one transaction; in a sandbox, again after it has created a missing
+// role.
 func (r *runner) exec(ctx context.Context, s *pg.Session, sql string) error {
 	err := s.Exec(ctx, sql)
 	for r.sandbox.provide(ctx, err) {
@@ -337,7 +336,7 @@ func (r *runner) exec(ctx context.Context, s *pg.Session, sql string) error {
 	return err
 }
 
-// statements runs f on each statement of a chunk.
+// statements calls f with each statement of a chunk.
 func (r *runner) statements(ctx context.Context, chunk string, f func(string) error) error {
 	in, err := r.archive.Chunk(ctx, chunk)
 	if err != nil {

@@ -15,23 +15,22 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// sandbox is how a throwaway server takes an archive whose code nobody vouches for:
-// anyone who could make a function at the source must not run it here as a superuser,
-// who may run programs.
+// sandbox lets a throwaway server restore an archive whose code is not trusted: functions that
+// others created at the source must not run here as a superuser, who may run programs.
 //
-// Rows, indexes, constraints and materialized views, which call functions of the
-// archive, are made by a login of their own that is no superuser and that belongs to
-// all roles of the archive, whose objects keep their owners. Those roles are none,
-// either, whatever they were, and the server's own superuser has another name. A
-// function cannot get back what its session never had.
+// Rows, indexes, constraints and materialized views, which call functions of the archive, are
+// created by a separate login that is not a superuser, but a member of all roles of the
+// archive; objects keep their owners. Those roles are not superusers here either, whatever they
+// were, and the server's own superuser is renamed. A function cannot regain rights that its
+// session never had.
 type sandbox struct {
-	user, password string // the login without rights
+	user, password string // the unprivileged login
 
 	mu    sync.Mutex
 	admin *pg.Session
 }
 
-// newSandbox makes the logins, and has cfg use the superuser's.
+// newSandbox creates the logins, and makes cfg use the superuser's.
 func newSandbox(ctx context.Context, cfg *pgwire.ConnectConfig) (_ *sandbox, err error) {
 	b := &sandbox{user: "weir_sandbox_" + secret(), password: secret()}
 	s, err := pg.Connect(ctx, *cfg, "")
@@ -64,7 +63,7 @@ func newSandbox(ctx context.Context, cfg *pgwire.ConnectConfig) (_ *sandbox, err
 
 func secret() string {
 	b := make([]byte, 12)
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
@@ -75,12 +74,12 @@ func (b *sandbox) close() error {
 	return b.admin.Close()
 }
 
-// role makes a role of the archive, as one that may nothing.
+// role creates a role of the archive without any rights.
 func (b *sandbox) role(ctx context.Context, name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	err := b.admin.Exec(ctx, "CREATE ROLE "+pg.Ident(name)+" NOLOGIN; GRANT "+pg.Ident(name)+" TO "+b.user)
-	if pg.ErrorCode(err) == "42710" { // somebody else was quicker
+	if pg.ErrorCode(err) == "42710" { // another worker has created it
 		return nil
 	}
 	return err
@@ -88,8 +87,8 @@ func (b *sandbox) role(ctx context.Context, name string) error {
 
 var noRole = regexp.MustCompile(`^role "(.*)" does not exist$`)
 
-// provide makes the role that an error misses, and reports whether it did: what
-// failed can then be done again.
+// provide creates the role that an error says is missing, and reports whether it did: then what
+// failed can be repeated.
 func (b *sandbox) provide(ctx context.Context, err error) bool {
 	var server *pgwire.Error
 	if b == nil || !errors.As(err, &server) || server.Code != "42704" && server.Code != "22023" {
@@ -99,8 +98,8 @@ func (b *sandbox) provide(ctx context.Context, err error) bool {
 	return name != nil && b.role(ctx, name[1]) == nil
 }
 
-// tame returns a statement about roles and tablespaces as it is let into the server,
-// "" for none: no rights beyond the database's objects, and no files of this machine.
+// tame returns the harmless form of a statement about roles and tablespaces, or "": without
+// rights beyond the database's objects, and without files of this machine.
 func tame(sql string) string {
 	for _, prefix := range []string{"CREATE TABLESPACE ", "ALTER TABLESPACE ", "COMMENT ON TABLESPACE ", "SECURITY LABEL "} {
 		if strings.HasPrefix(sql, prefix) {
@@ -123,10 +122,10 @@ func tame(sql string) string {
 		}
 		return "ALTER ROLE " + role + " WITH " + kept
 	}
-	return "" // settings are for sessions that nobody opens
+	return "" // settings apply to sessions of these roles, and there are none
 }
 
-// admit lets the login without rights act for all roles that there are now.
+// admit makes the unprivileged login a member of all current roles.
 func (b *sandbox) admit(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,19 +141,19 @@ WHERE NOT rolsuper AND rolname OPERATOR(pg_catalog.!~) '^pg_' AND rolname <> `+p
 	return b.admin.Exec(ctx, "GRANT "+strings.Join(names, ", ")+" TO "+b.user)
 }
 
-// harmless are entries after rows that call no function of the archive when they are
-// made, and that some of them only a superuser may make.
+// harmless are the kinds of entries after rows that call no function of the archive when they
+// are created; some of them only a superuser may create.
 var harmless = map[string]bool{
 	"COMMENT": true, "SECURITY LABEL": true, "ACL": true, "DEFAULT ACL": true, "PUBLICATION": true, "PUBLICATION TABLE": true,
 	"PUBLICATION TABLES IN SCHEMA": true, "SUBSCRIPTION": true, "SUBSCRIPTION TABLE": true, "EVENT TRIGGER": true, "TRIGGER": true,
 	"RULE": true, "POLICY": true, "ROW SECURITY": true, "STATISTICS": true, "INDEX ATTACH": true,
 }
 
-// supreme are the kinds that only a superuser may own, which no role of the archive is.
+// supreme are the kinds that only a superuser may own; no role of the archive is one.
 var supreme = map[string]bool{"FOREIGN DATA WRAPPER": true, "SUBSCRIPTION": true, "EVENT TRIGGER": true}
 
-// giveSupreme gives such an object to its owner, whom nobody but this transaction sees
-// as a superuser. One at a time: of two that alter a role at once, one fails.
+// giveSupreme transfers such an object to its owner, who is a superuser only within this
+// transaction. One at a time: if two alter a role concurrently, one fails.
 func giveSupreme(owner, sql string) []string {
 	const lock = 7305116340285
 	role := pg.Ident(owner)
@@ -170,9 +169,9 @@ type refresher struct {
 	s *pg.Session
 }
 
-// refresh runs the statement that fills a view, which runs with the rights of its owner. In
-// a sandbox one that was a superuser has too few: the view belongs for a moment to the login
-// that all roles of the archive together give their rights.
+// refresh runs the statement that fills a view, with the rights of its owner. In a sandbox, an
+// owner that was a superuser lacks rights: then the view belongs for a moment to the login that
+// has the rights of all roles of the archive.
 func (r refresher) refresh(ctx context.Context, sql string) error {
 	err := r.s.Exec(ctx, sql)
 	view, is := strings.CutPrefix(sql, "REFRESH MATERIALIZED VIEW ")
@@ -198,8 +197,8 @@ func (r refresher) refresh(ctx context.Context, sql string) error {
 	return nil
 }
 
-// give gives an object to its owner by the superuser's rights: the login without any
-// could do so only where the owner may make such objects already.
+// give transfers an object to its owner with the superuser's rights: the unprivileged login
+// could do so only if the owner may create such objects already.
 func (d *database) give(ctx context.Context, owner []string) error {
 	s, err := d.connect(ctx)
 	if err != nil {
@@ -208,12 +207,12 @@ func (d *database) give(ctx context.Context, owner []string) error {
 	return errors.Join(d.exec(ctx, s, strings.Join(owner, ";\n")), s.Close())
 }
 
-// ownNames are the names of the sandbox's superusers. What a server makes beside an
-// object, such as a range's functions and an extension's views, belongs to them.
+// ownNames match the names of the sandbox's superusers, which own objects that a server creates
+// implicitly, such as a range's functions and an extension's views.
 var ownNames = regexp.MustCompile(`weir_(own|admin)_[0-9a-f]{24}`)
 
-// standsIn reports whether a difference in owner or rights is that one of the sandbox's
-// superusers stands where the source had one of its own.
+// standsIn reports whether a difference in owner or privileges is only that one of the
+// sandbox's superusers replaces one of the source.
 func standsIn(d pg.Difference) bool {
 	if d.Want == nil || d.Got == nil || !d.Want.OfOwner() && !d.Want.OfRights() || !ownNames.MatchString(d.Got.Text) {
 		return false
@@ -226,7 +225,7 @@ func standsIn(d pg.Difference) bool {
 	return false
 }
 
-// sameItems compares lists, whose order follows names.
+// sameItems compares lists whose order depends on names.
 func sameItems(a, b string) bool {
 	x, y := strings.Split(a, ","), strings.Split(b, ",")
 	slices.Sort(x)

@@ -17,10 +17,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// worker is a session of one of the jobs side by side.
+// worker has the sessions of one of the concurrent jobs.
 type worker struct {
 	d *database
-	s *pg.Session // whose rights the archive's functions may have
+	s *pg.Session // whose rights functions of the archive may use
 	a *pg.Session // in a sandbox, one with all rights
 }
 
@@ -33,8 +33,8 @@ func (w *worker) session(ctx context.Context) (*pg.Session, error) {
 	return w.open(ctx, &w.s, cfg)
 }
 
-// admin returns a session in which none are, and which may do everything that the
-// restore's login may.
+// admin returns a session with all rights of the restore's login, in which functions of the
+// archive must not be called.
 func (w *worker) admin(ctx context.Context) (*pg.Session, error) {
 	if w.d.sandbox == nil {
 		return w.session(ctx)
@@ -62,9 +62,8 @@ func (w *worker) close() (err error) {
 
 func entryStep(e *pg.Entry) string { return "entry " + strconv.Itoa(e.ID) }
 
-// entrySQL returns the statements of an entry: what makes it, with the defaults
-// that it needs, and what gives it to its owner. As one message they are one
-// transaction.
+// entrySQL returns the statements of an entry: those that create it, with the defaults that it
+// needs, and those that set its owner. Sent as one message they are one transaction.
 func (d *database) entrySQL(e *pg.Entry) (create, owner []string) {
 	if e.Tablespace != "" && d.sandbox == nil {
 		create = append(create, "SET LOCAL default_tablespace = "+pg.Ident(e.Tablespace))
@@ -87,19 +86,19 @@ func (d *database) entrySQL(e *pg.Entry) (create, owner []string) {
 	return create, owner
 }
 
-// object is an error about an object, with what is left to do for it.
+// object returns an error about an object, with what is left to do for it.
 func (d *database) object(name, sql string, err error) error {
 	return &restore.ObjectError{Database: d.target, Object: name, Statement: restore.First(sql, 300), Rest: strings.TrimRight(sql, ";\n ") + ";", Err: err}
 }
 
-// deadlockAttempts bounds how often an entry is made that the server has ended in
-// favour of another one: it knows of locks that no table of contents shows, such
-// as those of functions that an index calls.
+// deadlockAttempts is how often the creation of an entry is attempted after deadlocks: the
+// server has locks that no table of contents shows, such as those of functions that an index
+// calls.
 const deadlockAttempts = 5
 
-// entry makes one entry, in a transaction that notes it. What it needs and is
-// missing is a reason to leave it out. Settings are of its transaction alone, and
-// no part of what is said of an entry that fails.
+// entry creates one entry, in a transaction that records it. It leaves the entry out if
+// something that it depends on is missing. settings apply only to its transaction, and do not
+// appear in what is left to do for an entry that fails.
 func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settings ...string) error {
 	step := entryStep(e)
 	if d.books.Has(step) {
@@ -121,7 +120,7 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settin
 		return nil
 	}
 	switch pg.ErrorCode(err) {
-	case "42704", "42501": // a role that does not exist, or that is none of ours
+	case "42704", "42501": // a role that does not exist, or of which we are not a member
 		if len(create) == 0 || len(owner) == 0 || d.opts.Stop || d.once(ctx, s, append(create, note(step))) != nil {
 			break
 		}
@@ -134,8 +133,7 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settin
 	return d.object(e.Name(), strings.Join(all, ";\n"), err)
 }
 
-// once runs statements as one transaction, again if the server has ended it in
-// favour of another one.
+// once runs statements as one transaction, and repeats it after a deadlock.
 func (d *database) once(ctx context.Context, s *pg.Session, sql []string) error {
 	err := d.exec(ctx, s, strings.Join(sql, ";\n"))
 	for attempt := 1; pg.ErrorCode(err) == "40P01" && attempt < deadlockAttempts; attempt++ {
@@ -144,7 +142,7 @@ func (d *database) once(ctx context.Context, s *pg.Session, sql []string) error 
 	return err
 }
 
-// needs returns what an entry needs and could not be made, "" for nothing.
+// needs returns something that an entry depends on and that could not be created, or "".
 func (d *database) needs(e *pg.Entry) string {
 	d.failedMu.Lock()
 	defer d.failedMu.Unlock()
@@ -163,7 +161,7 @@ func (d *database) needs(e *pg.Entry) string {
 	return ""
 }
 
-// miss notes that an entry could not be made.
+// miss records that an entry could not be created.
 func (d *database) miss(e *pg.Entry) {
 	d.failedMu.Lock()
 	defer d.failedMu.Unlock()
@@ -173,16 +171,16 @@ func (d *database) miss(e *pg.Entry) {
 	d.missing[e.ID] = true
 }
 
-// made reports whether an entry is there.
+// made reports whether an entry was created.
 func (d *database) made(e *pg.Entry) bool {
 	d.failedMu.Lock()
 	defer d.failedMu.Unlock()
 	return !d.missing[e.ID]
 }
 
-// makeTables makes what must exist before rows. A table that could not be made,
-// when the restore goes on after errors, gets no rows: what is there under its
-// name is somebody else's.
+// makeTables creates what must exist before rows. A table that could not be created, in a
+// restore that continues after errors, gets no rows: a table with its name does not belong to
+// the restore.
 func (d *database) makeTables(ctx context.Context) error {
 	end := d.Phase("definitions")
 	defer end()
@@ -217,7 +215,7 @@ func (d *database) makeTables(ctx context.Context) error {
 	return nil
 }
 
-// serially makes entries one after the other.
+// serially creates entries one after the other.
 func (d *database) serially(ctx context.Context, phase string, entries []*pg.Entry) error {
 	end := d.Phase(phase)
 	defer end()
@@ -231,17 +229,16 @@ func (d *database) serially(ctx context.Context, phase string, entries []*pg.Ent
 	return nil
 }
 
-// Work of jobs beside that of loading rows, as parts of it: an index is built, and a
-// foreign key checked, in about a third of the time that loading its table takes. They
-// decide which job goes first, and no more.
+// Cost of jobs relative to loading rows: building an index, and checking a foreign key, takes
+// about a third of the time of loading its table. It only decides which job goes first.
 const (
 	indexPart   = 3
 	foreignPart = 3
 )
 
-// graph returns the jobs of rows and of what is made after rows.
-// before says which tables' rows come before those of a table, and parts which tables with
-// rows are partitions of one.
+// graph returns the jobs of rows and of what is created after rows. before says which tables'
+// rows are loaded before those of a table, and parts which tables with rows are partitions of a
+// table.
 func (d *database) graph(workers []worker, before map[*target][]*target, parts map[[2]string][]*target) []bulk.Job {
 	var jobs []bulk.Job
 	d.chooseWhole(len(workers))
@@ -250,7 +247,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parts m
 	locks := map[int]string{}
 	tags := map[int]string{}        // names of tables
 	entries := map[int]*target{}    // tables with rows
-	after := map[*target][]string{} // what is made of them
+	after := map[*target][]string{} // jobs after which the rows are complete
 	lock := map[*target]string{}
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
@@ -273,7 +270,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parts m
 			jobs = append(jobs, all)
 		}
 	}
-	groups := map[string][]string{} // chunks of tables that are loaded by way of one root
+	groups := map[string][]string{} // chunks of tables that are loaded through one root
 	for _, t := range d.tables {
 		var own []bulk.Job
 		if t.whole {
@@ -338,7 +335,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parts m
 			}
 			return nil
 		}}
-		if d.opts.Adapt.Max > 0 { // the number of jobs follows rows, and wants them by themselves
+		if d.opts.Adapt.Max > 0 { // only the throughput of rows controls the number of jobs, so these go first
 			j.Rank = 1
 		}
 		switch {
@@ -361,7 +358,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parts m
 			}
 			if l, ok := locks[id]; ok && e.Exclusive() {
 				j.Locks = append(j.Locks, l)
-			} else if ok { // an index is built beside others, and not while a key is made
+			} else if ok { // indexes of a table can be built concurrently, but not with keys
 				j.Shared = append(j.Shared, l)
 			}
 		}
@@ -382,8 +379,8 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parts m
 	return jobs
 }
 
-// buildSettings are those of the transaction that makes an entry. beside says that
-// others build indexes, too, and each of them shall be content with one process.
+// buildSettings returns the settings of the transaction that creates an entry. beside says that
+// other jobs build indexes concurrently, so that each build should use one process.
 func buildSettings(o *restore.Options, version int, e *pg.Entry, beside bool) (out []string) {
 	if !buildsIndex(e) {
 		return nil
@@ -401,21 +398,20 @@ func buildSettings(o *restore.Options, version int, e *pg.Entry, beside bool) (o
 	return out
 }
 
-// buildsIndex reports whether an entry makes an index, but for rare constraints.
+// buildsIndex reports whether an entry builds an index; rare constraints do not.
 func buildsIndex(e *pg.Entry) bool { return e.Desc == "INDEX" || e.Desc == "CONSTRAINT" }
 
-// parallelBuilds is the version from which on servers build indexes with parallel
-// workers.
+// parallelBuilds is the version since which servers build indexes with parallel workers.
 const parallelBuilds = 110000
 
-// disables reports whether an entry makes no trigger, but says when the one fires
-// that a partition has from its parent. No dependency leads to that one.
+// disables reports whether an entry does not create a trigger, but enables or disables one that
+// a partition inherits. No dependency refers to that trigger.
 func disables(e *pg.Entry) bool {
 	return e.Desc == "TRIGGER" && strings.HasPrefix(strings.TrimSpace(e.Create), "ALTER TABLE ")
 }
 
-// triggerName is the name of a trigger, which a partition's has from its parent's.
-// tags are the names of the tables.
+// triggerName returns the name of a trigger, which a partition's trigger inherits from its
+// parent's. tags are the names of the tables.
 func triggerName(e *pg.Entry, tags map[int]string) string {
 	for _, id := range e.Depends {
 		if name, ok := strings.CutPrefix(e.Tag, tags[id]+" "); ok && tags[id] != "" {
@@ -425,10 +421,10 @@ func triggerName(e *pg.Entry, tags map[int]string) string {
 	return e.Tag
 }
 
-// single reports whether all rows of the table come in one chunk, and no others.
+// single reports whether all rows of the table, and no others, are loaded by one job.
 func (t *target) single() bool { return t.whole || t.root == "" && len(t.chunks) == 1 }
 
-// loaded is the job after which all rows of the table are there.
+// loaded returns the job after which all rows of the table are there.
 func (t *target) loaded() string {
 	if t.single() && !t.whole {
 		return t.chunks[0].Path
@@ -436,16 +432,16 @@ func (t *target) loaded() string {
 	return "loaded " + t.name()
 }
 
-// sequences is the chunk of what they stood at.
+// sequences is the path of the chunk with the values of sequences.
 const sequences = "/state/sequences.sql"
 
-// stateOf is the path of a chunk of the database that says in what state things were.
+// stateOf returns the path of one of the database's chunks with state.
 func stateOf(d *database, name string) string {
 	return path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + name
 }
 
-// script runs the statements of a chunk of the database, if there is one. They
-// can be run again without harm, and are noted at their end.
+// script runs the statements of a chunk of the database, if there is one. They can be repeated,
+// and are recorded at their end.
 func (d *database) script(ctx context.Context, phase, name string, run func(context.Context, string) error) error {
 	chunk := stateOf(d, name)
 	if !d.Has(chunk) || d.books.Has(chunk) {
@@ -465,7 +461,7 @@ func (d *database) script(ctx context.Context, phase, name string, run func(cont
 		step := d.opts.Progress.Begin(phase)
 		defer step()
 		var err error
-		if e := subject(sql); e != nil && !d.made(e) { // what is there under its name is somebody else's
+		if e := subject(sql); e != nil && !d.made(e) { // what has its name does not belong to the restore
 			err = fmt.Errorf("%w %s", restore.ErrNeeds, e.Name())
 		} else {
 			err = run(ctx, sql)
@@ -481,8 +477,8 @@ func (d *database) script(ctx context.Context, phase, name string, run func(cont
 	return d.main.Exec(ctx, note(chunk))
 }
 
-// subjects returns the entries of the sequences and materialized views that statements are
-// about; nil for what is not restored.
+// subjects returns a function that finds the entry of the sequence or materialized view that a
+// statement is about; nil if it is not restored.
 func subjects(d *database) func(sql string) *pg.Entry {
 	of := map[string]*pg.Entry{}
 	for _, e := range d.entries {
@@ -499,7 +495,7 @@ func subjects(d *database) func(sql string) *pg.Entry {
 	}
 }
 
-// cutPosition cuts what is set off from a setval: it stands behind the last comma but one.
+// cutPosition separates the value from a setval statement: it follows the last comma but one.
 func cutPosition(sql string) (set, position string, ok bool) {
 	i := strings.LastIndex(sql, ",")
 	if i > 0 {
@@ -511,9 +507,9 @@ func cutPosition(sql string) (set, position string, ok bool) {
 	return sql[:i], sql[i+1:], true
 }
 
-// wanted returns which statements about sequences and materialized views are
-// meant when only a part of the backup is: those about entries that are, or,
-// when no definitions are restored, about schemas that are.
+// wanted returns which statements about sequences and materialized views are selected in a
+// partial restore: those about selected entries or, without definitions, about selected
+// schemas.
 func (d *database) wanted() (func(sql string) bool, error) {
 	if d.opts.Filter.Empty() {
 		return func(string) bool { return true }, nil

@@ -9,20 +9,20 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
-// restoreLock is an advisory lock that all sessions of a restore share, in the database
-// that it restores. A server goes on with the statement of a session whose client was killed,
-// and waits for hours for the rest of one whose client's machine is gone. A resumed restore
-// finds such sessions by this lock, and ends them.
+// restoreLock is an advisory lock that all sessions of a restore share, in the database that it
+// restores. A server continues the statement of a session whose client was killed, and waits
+// for hours for one whose client's machine is gone. A resumed restore finds such sessions by
+// this lock, and terminates them.
 const restoreLock = 7305116340286
 
-// holdLock is the statement by which a session says that it belongs to a restore.
+// holdLock is the statement with which a session takes the lock.
 var holdLock = fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock_shared(%d)", restoreLock)
 
-// takeOverPatience is how long the sessions of the restore that is resumed may take to end.
+// takeOverPatience is how long the sessions of the interrupted restore may take to end.
 const takeOverPatience = 5 * time.Minute
 
-// takeOver ends the sessions of the restore that is resumed, and waits until they are gone:
-// then the books say all that it has done. s holds the lock, too.
+// takeOver terminates the sessions of the interrupted restore, and waits until they are gone:
+// after that, the books are complete. s holds the lock, too.
 func takeOver(ctx context.Context, s *pg.Session) error {
 	var pids []string
 	err := s.Query(ctx, fmt.Sprintf(`SELECT pid::text FROM pg_catalog.pg_locks
@@ -36,7 +36,7 @@ func takeOver(ctx context.Context, s *pg.Session) error {
 		if err == nil {
 			err = s.Exec(ctx, "SELECT pg_catalog.pg_terminate_backend("+pid+")")
 		}
-		if pg.ErrorCode(err) == "42501" { // insufficient_privilege: it is of another role, and ends by itself
+		if pg.ErrorCode(err) == "42501" { // insufficient_privilege: it belongs to another role, and ends by itself
 			err = nil
 		}
 	}
