@@ -8,33 +8,31 @@ import (
 	"strings"
 )
 
-// MachineCounters is what the kernel has counted for the whole machine since it
-// started. Take one before and one after; their difference is an Activity.
+// MachineCounters are the kernel's counters for the whole machine since it started. Read them
+// before and after; their difference is an Activity.
 type MachineCounters struct {
-	at int64 // of the clock of readings
+	at int64 // of the package's clock
 	// busy and steal are ticks over all processors.
 	busy, steal int64
 	cpuKnown    bool
-	// Waiting time in microseconds: some task waited for the resource, or all of
-	// them did.
+	// Waiting time in microseconds: during which some task, or all tasks, waited for the
+	// resource.
 	some, full    [3]int64 // cpu, io, memory
 	pressureKnown bool
 }
 
-// Activity is what the whole machine did between two readings. Unlike Pressure,
-// which looks back over ten seconds of the kernel's choice, it covers exactly
-// the time between them.
+// Activity is what the whole machine did between two readings. Unlike Pressure, which covers
+// about ten seconds chosen by the kernel, it covers exactly the time between them.
 type Activity struct {
 	Seconds float64 `json:"seconds"`
-	// BusySeconds is CPU time that all processes used, by the tick; StealSeconds
-	// is what a hypervisor gave to other machines while tasks wanted to run.
-	// Valid if CPUKnown.
+	// BusySeconds is CPU time that all processes used, counted in ticks; StealSeconds is what a
+	// hypervisor gave to other machines while tasks wanted to run. Valid if CPUKnown.
 	BusySeconds  float64 `json:"busy_s"`
 	StealSeconds float64 `json:"steal_s"`
 	CPUKnown     bool    `json:"cpu_known"`
-	// The share of the time, in [0, 1], in which some task waited for a
-	// processor, for the disk, for memory; and in which all tasks that were not
-	// idle waited for the disk. Valid if PressureKnown.
+	// The share of the time, in [0, 1], in which some task waited for a processor, for the
+	// disk, or for memory; and in which all tasks that were not idle waited for the disk. Valid
+	// if PressureKnown.
 	CPUWait       float64 `json:"cpu_wait"`
 	IOWait        float64 `json:"io_wait"`
 	IOWaitAll     float64 `json:"io_wait_all"`
@@ -44,8 +42,7 @@ type Activity struct {
 
 var readings = NewClock()
 
-// ReadMachine reads the counters of now. What the machine does not offer is
-// marked as unknown.
+// ReadMachine reads the current counters. What the machine does not offer is marked as unknown.
 func ReadMachine() MachineCounters { return procFS("/proc").machine() }
 
 func (p procFS) machine() MachineCounters {
@@ -87,8 +84,8 @@ func (m MachineCounters) Since(earlier MachineCounters) Activity {
 		a.StealSeconds = ticks(max(m.steal-earlier.steal, 0))
 	}
 	if a.PressureKnown {
-		// The kernel brings the totals up to date when it is asked, so they may
-		// cover a little more than the time between the two readings.
+		// The kernel updates the totals when they are read, so they may cover slightly more
+		// than the time between the two readings.
 		share := func(later, earlier int64) float64 {
 			return min(max(float64(later-earlier)/1e6/a.Seconds, 0), 1)
 		}
@@ -100,11 +97,11 @@ func (m MachineCounters) Since(earlier MachineCounters) Activity {
 	return a
 }
 
-// cpuTicks is the first line of /proc/stat in clock ticks.
+// cpuTicks are the totals of /proc/stat, in clock ticks.
 type cpuTicks struct{ busy, steal int64 }
 
-// parseCPUTicks reads the line over all processors of /proc/stat. Guest time is
-// in user time already, as the kernel counts it.
+// parseCPUTicks parses the line for all processors in /proc/stat. The kernel counts guest time
+// as user time, too.
 func parseCPUTicks(s string) (cpuTicks, error) {
 	line, _, _ := strings.Cut(s, "\n")
 	f := strings.Fields(line)
@@ -122,8 +119,8 @@ func parseCPUTicks(s string) (cpuTicks, error) {
 	return cpuTicks{busy: v[user] + v[nice] + v[system] + v[irq] + v[softirq], steal: v[steal]}, nil
 }
 
-// parseStalls returns the total waiting times of a pressure file, in
-// microseconds. Older kernels have no "full" line for the processor: 0.
+// parseStalls returns the total waiting times in a pressure file, in microseconds. Older
+// kernels have no "full" line for the processor: 0.
 func parseStalls(s string) (some, full int64, err error) {
 	found := false
 	for line := range strings.Lines(s) {

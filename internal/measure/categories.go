@@ -12,13 +12,13 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// OtherCategory holds the samples that no rule matches at any frame.
+// OtherCategory is the category of samples that no rule matches at any frame.
 const OtherCategory = "other"
 
 //go:embed categories.txt
 var defaultRules string
 
-// Rules puts the samples of a profile into categories. Immutable and safe for
+// Rules assign the samples of a profile to categories. They are immutable and safe for
 // concurrent use.
 type Rules struct {
 	rules []rule
@@ -39,9 +39,9 @@ func DefaultRules() *Rules {
 	return r
 }
 
-// ParseRules reads rules, one a line: a category, a colon, a regular expression
-// over full function names. Empty lines and lines that begin with # are passed
-// over. Earlier rules win.
+// ParseRules parses rules, one per line: a category, a colon, a regular expression for full
+// function names. Empty lines and lines that begin with # are ignored. Earlier rules take
+// precedence.
 func ParseRules(text string) (*Rules, error) {
 	r := &Rules{}
 	n := 0
@@ -57,7 +57,7 @@ func ParseRules(text string) (*Rules, error) {
 			return nil, fmt.Errorf("line %d: want category: expression", n)
 		}
 		if name == OtherCategory {
-			return nil, fmt.Errorf("line %d: %q is what no rule matches", n, OtherCategory)
+			return nil, fmt.Errorf("line %d: %q is reserved for what no rule matches", n, OtherCategory)
 		}
 		re, err := regexp.Compile(expr)
 		if err != nil {
@@ -76,7 +76,7 @@ func ParseRules(text string) (*Rules, error) {
 	return r, nil
 }
 
-// match returns the category of a function, and -1 when no rule matches.
+// match returns the category of a function, or -1 if no rule matches.
 func (r *Rules) match(function string) int {
 	for _, ru := range r.rules {
 		if ru.pattern.MatchString(function) {
@@ -89,34 +89,32 @@ func (r *Rules) match(function string) int {
 // Category is one category's part of a profile.
 type Category struct {
 	Name string `json:"name"`
-	// Exclusive is the share of the profile, in [0, 1], of the samples that
-	// belong to this category and to no other: shares add up to 1.
+	// Exclusive is the share of the profile, in [0, 1], of the samples that are assigned to
+	// this category: these shares add up to 1.
 	Exclusive float64 `json:"exclusive"`
-	// Cumulative is the share of the samples that have the category anywhere on
-	// their stack. These overlap, and their sum means nothing.
+	// Cumulative is the share of the samples that have the category anywhere on their stack.
+	// These shares overlap, and their sum means nothing.
 	Cumulative float64 `json:"cumulative"`
-	// Functions are those of the category that its exclusive samples were in, the
-	// largest cumulative shares first. Flat counts a sample for the function that
-	// decided its category, Cumulative for those of the category that called it, too:
-	// these overlap.
+	// Functions are functions of the category with its exclusive samples, the largest
+	// cumulative shares first. Flat counts a sample for the function that decided its category,
+	// Cumulative also for those of the category that called it: these overlap.
 	Functions []Site `json:"functions,omitempty"`
 }
 
-// mostFunctions is how many a category lists.
+// mostFunctions is the maximum length of Category.Functions.
 const mostFunctions = 6
 
-// inCategory counts the samples of one category by its functions.
+// inCategory counts the samples of one category by function.
 type inCategory struct{ flat, cum map[string]int64 }
 
-// enter counts a sample for a run of functions that call each other, the innermost
-// first.
+// enter counts a sample for a run of functions that call each other, the innermost first.
 func (i *inCategory) enter(run []string, v int64) {
 	if i.flat == nil {
 		i.flat, i.cum = make(map[string]int64), make(map[string]int64)
 	}
 	i.flat[run[0]] += v
 	for n, fn := range run {
-		if !slices.Contains(run[:n], fn) { // one that calls itself
+		if !slices.Contains(run[:n], fn) { // count a recursive function once
 			i.cum[fn] += v
 		}
 	}
@@ -140,8 +138,8 @@ type CPUBreakdown struct {
 	Seconds    float64    `json:"seconds"` // CPU time sampled
 	Samples    int64      `json:"samples"`
 	Categories []Category `json:"categories"` // by exclusive share, largest first
-	// Unmatched lists the leaves of the largest samples in the category other, so
-	// that a rule can be written for them.
+	// Unmatched lists the leaves of the largest samples in OtherCategory, so that rules can be
+	// written for them.
 	Unmatched []Site `json:"unmatched,omitempty"`
 }
 
@@ -153,8 +151,7 @@ type Site struct {
 	Value      int64   `json:"value"`      // cumulative, in the profile's unit
 }
 
-// Breakdown splits a CPU profile into categories: exclusive shares that add up
-// to 1, and cumulative ones beside them.
+// Breakdown divides a CPU profile into categories.
 func (r *Rules) Breakdown(p *profile.Profile) (*CPUBreakdown, error) {
 	value, err := valueIndex(p, "cpu")
 	if err != nil {
@@ -236,9 +233,8 @@ func (r *Rules) Breakdown(p *profile.Profile) (*CPUBreakdown, error) {
 	return out, nil
 }
 
-// TopSites returns the n functions that a profile's value of the given type
-// ("cpu", "inuse_space", "alloc_space") is spent in themselves, largest flat
-// share first.
+// TopSites returns the n functions with the largest flat share of a profile's value of the
+// given type ("cpu", "inuse_space", "alloc_space"), largest first.
 func TopSites(p *profile.Profile, sampleType string, n int) ([]Site, error) {
 	value, err := valueIndex(p, sampleType)
 	if err != nil {
@@ -268,7 +264,7 @@ func TopSites(p *profile.Profile, sampleType string, n int) ([]Site, error) {
 	return largest(flat, cum, total, n), nil
 }
 
-// largest returns the n largest by flat value, ties by name.
+// largest returns the n functions with the largest flat values, ties by name.
 func largest(flat, cum map[string]int64, total int64, n int) []Site {
 	var out []Site
 	for fn, v := range flat {

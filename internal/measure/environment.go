@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Environment is what a figure was taken in. A figure without it says nothing:
-// the same insert is bound by the disk on one machine and by the processor on
-// the next. Every result carries one, and reports refuse a result without.
+// Environment is the environment of a measurement. A figure means nothing without it: the same
+// insert is limited by the disk on one machine and by the processor on another. Every result
+// has one, and reports reject a result without.
 type Environment struct {
 	Time           time.Time `json:"time"`           // when this was noted
 	CPU            string    `json:"cpu"`            // model of the processor
@@ -26,13 +26,13 @@ type Environment struct {
 	Virtualisation string    `json:"virtualisation"` // virtual machine, with its maker where that is known, or none seen
 	ClockSource    string    `json:"clock_source"`   // of the kernel
 	GoVersion      string    `json:"go_version"`     // with which weir was built
-	// Commit is the revision this program was built from, with "+dirty" when
-	// the tree had changes; empty when the build did not record it.
+	// Commit is the revision that this program was built from, with "+dirty" if the tree had
+	// changes; empty if the build did not record it.
 	Commit string `json:"commit,omitempty"`
-	// Command is the full command line, with passwords taken out.
+	// Command is the full command line, with passwords removed.
 	Command []string `json:"command"`
-	// Durability names the promise that an acknowledgement stands for, such as
-	// "prod" (flushed at commit) or "fast" (not flushed at all).
+	// Durability is the guarantee of an acknowledgment, such as "prod" (flushed at commit) or
+	// "fast" (not flushed at all).
 	Durability string   `json:"durability,omitempty"`
 	Servers    []Server `json:"servers,omitempty"` // the servers that took part
 	// FsyncBefore is a flush before the run: on a virtual disk the cost of a flush
@@ -47,13 +47,13 @@ type Environment struct {
 type Server struct {
 	Name    string `json:"name"`    // "PostgreSQL", "PgBouncer"
 	Version string `json:"version"` // as the server itself reports it
-	// Settings are those that decide what a figure means, such as fsync and
-	// synchronous_commit, in the server's own spelling.
+	// Settings are those that affect what a figure means, such as fsync and synchronous_commit,
+	// in the server's own spelling.
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// ReadEnvironment describes this machine and this program. What cannot be found
-// out is "unknown". The caller adds servers, durability and flush calibrations.
+// ReadEnvironment describes this machine and this program. What cannot be determined is
+// "unknown". The caller adds servers, durability and flush calibrations.
 func ReadEnvironment() Environment {
 	cpu, hypervisor := parseCPUInfo(readText("/proc/cpuinfo"))
 	return Environment{
@@ -73,7 +73,7 @@ func ReadEnvironment() Environment {
 	}
 }
 
-// Validate returns why the environment is not enough to stand beside a figure.
+// Validate returns why the environment is not sufficient for a result.
 func (e *Environment) Validate() error {
 	var missing []string
 	if e == nil {
@@ -100,16 +100,15 @@ func (e *Environment) Validate() error {
 }
 
 var (
-	// A password in a URL, and one in the words of a libpq connection string, a
-	// flag or an environment assignment.
+	// A password in a URL, and one in a libpq connection string, a flag or an environment
+	// assignment.
 	urlPassword  = regexp.MustCompile(`(://[^/@:\s]*):[^/\s]*@`)
 	wordPassword = regexp.MustCompile(`(?i)((?:password|passwd|pwd|secret|token)[\w.-]*\s*=\s*)('[^']*'|[^\s&]+)`)
 	passwordFlag = regexp.MustCompile(`(?i)^--?[\w-]*(?:password|passwd|secret|token)$`)
 )
 
-// RedactCommand returns the command line with passwords replaced by "***": those
-// inside URLs, those written as password=..., and the word after a password
-// flag.
+// RedactCommand returns the command line with passwords replaced by "***": those in URLs, those
+// written as password=..., and the word after a password flag.
 func RedactCommand(args []string) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
@@ -142,7 +141,7 @@ func parseCPUInfo(s string) (model string, hypervisor bool) {
 	return model, hypervisor
 }
 
-// Meminfo returns a line of /proc/meminfo in bytes, and 0 if it is not there.
+// Meminfo returns a value of /proc/meminfo in bytes, or 0 if it is not there.
 func Meminfo(s, name string) int64 {
 	for line := range strings.Lines(s) {
 		value, ok := strings.CutPrefix(line, name+":")
@@ -167,7 +166,7 @@ func parseOSRelease(s string) string {
 	return ""
 }
 
-// virtualisation is a hint, not a proof: a guest may hide it.
+// virtualisation returns a hint, not a proof: a guest may hide it.
 func virtualisation(hypervisor bool) string {
 	vendor := strings.TrimSpace(readText("/sys/class/dmi/id/sys_vendor"))
 	product := strings.TrimSpace(readText("/sys/class/dmi/id/product_name"))

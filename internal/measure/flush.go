@@ -11,10 +11,9 @@ import (
 // flushBlock is the size of one calibration write: a PostgreSQL WAL page.
 const flushBlock = 8192
 
-// Flush is what forcing a write to the disk cost at some moment: an 8 KiB
-// overwrite inside a preallocated file, then fdatasync, one after the other. It
-// is the cheapest a durable commit can be, and it says nothing about whether
-// the device really keeps the data when the power goes.
+// Flush is the cost of forcing a write to the disk at some moment: an 8 KiB overwrite in a
+// preallocated file followed by fdatasync, repeated. No durable commit can be cheaper. It does
+// not tell whether the device really keeps the data at a power failure.
 type Flush struct {
 	Bytes int   `json:"bytes"`  // written before each flush
 	Count int   `json:"count"`  // number of flushes
@@ -23,11 +22,11 @@ type Flush struct {
 	MaxNs int64 `json:"max_ns"` // longest, in nanoseconds
 }
 
-// flushBlocks is the length of the file that is written over and over, as a log
-// segment is: 1 MiB.
+// flushBlocks is the length of the file, in blocks, which is overwritten again and again like a
+// log segment: 1 MiB.
 const flushBlocks = 128
 
-// Disk is a file whose blocks are overwritten and forced to disk one by one. One
+// Disk is a file whose blocks are overwritten and forced to disk one by one. It is used by one
 // goroutine at a time.
 type Disk struct {
 	file  *os.File
@@ -35,7 +34,7 @@ type Disk struct {
 	next  int64
 }
 
-// OpenDisk makes and fills a temporary file in dir. Close removes it.
+// OpenDisk creates and fills a temporary file in dir. Close removes it.
 func OpenDisk(dir string) (*Disk, error) {
 	f, err := os.CreateTemp(dir, "weir-flush-*")
 	if err != nil {
@@ -77,9 +76,9 @@ func (d *Disk) Close() error {
 	return nil
 }
 
-// CalibrateFlush measures flushes in a temporary file in dir, the directory of
-// the server's data, for at most the given time and count. It ends early with
-// what it has when ctx is done, and fails if that is nothing.
+// CalibrateFlush measures flushes in a temporary file in dir, the directory of the server's
+// data, for at most the given time and count. When ctx ends, it returns what it has measured,
+// or an error if that is nothing.
 func CalibrateFlush(ctx context.Context, dir string, limit time.Duration, count int) (_ *Flush, err error) {
 	d, err := OpenDisk(dir)
 	if err != nil {

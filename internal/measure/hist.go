@@ -8,15 +8,13 @@ import (
 	"math/bits"
 )
 
-// The layout of Hist. Each power of two is cut into 2^subBits equal buckets, so
-// a bucket is at most 1/128 = 0.8 % of its value wide and the midpoint that
-// stands for it is at most 0.4 % off: two significant digits. Values of up to 42
-// bits (73 minutes) have buckets of their own; everything above shares the last
-// one, and only Max remembers how large it was.
+// The layout of Hist. Each power of two is divided into 2^subBits equal buckets, so the width
+// of a bucket is at most 1/128 = 0.8 % of its value, and its midpoint, which represents it, is
+// at most 0.4 % off: two significant digits. Values of up to 42 bits (73 minutes) have buckets
+// of their own; all larger values share the last one, and only Max has their size.
 //
-// The arithmetic of the memory: 2^8 exact buckets for values below 256 ns and
-// 2^7 for each of the 34 powers of two above, 4608 in all, of 8 bytes each: 36
-// KiB a histogram, whatever is recorded.
+// Memory: 2^8 exact buckets for values below 256 ns and 2^7 for each of the 34 powers of two
+// above, 4608 in total, of 8 bytes each: 36 KiB per histogram, whatever is recorded.
 const (
 	subBits    = 7
 	valueBits  = 42
@@ -24,22 +22,19 @@ const (
 	maxValue   = int64(1)<<valueBits - 1
 )
 
-// Hist is a histogram of durations in nanoseconds, log-linear, with two
-// significant digits and bounded memory. Bucket boundaries are those of
-// HdrHistogram with a lowest value of 1 and two digits.
-//
-// The zero value is an empty histogram, ready to use. One goroutine per Hist:
-// for several, see Recorder.
+// Hist is a log-linear histogram of durations in nanoseconds, with two significant digits and
+// bounded memory. Its bucket boundaries are those of HdrHistogram with a lowest value of 1 and
+// two digits.
 type Hist struct {
 	counts []uint64 // nil until the first value
 	count  uint64
-	sum    uint64 // nanoseconds; wraps after 584 years of summed time
-	min    int64  // meaningful only when count > 0
+	sum    uint64 // nanoseconds; overflows after 584 years of summed time
+	min    int64  // valid only if count > 0
 	max    int64
 }
 
-// Record adds one value. A negative value, which only a broken clock yields, is
-// recorded as zero.
+// Record adds one value. A negative value, which only a broken clock produces, is recorded as
+// zero.
 func (h *Hist) Record(ns int64) { h.RecordN(ns, 1) }
 
 // RecordN adds n occurrences of a value.
@@ -60,9 +55,9 @@ func (h *Hist) RecordN(ns int64, n uint64) {
 	h.counts[bucketOf(ns)] += n
 }
 
-// Merge adds everything that o holds. Merging is exact: the result is the same
-// as if all values had been recorded into h. It is the only correct way to
-// combine percentiles of several workers or rounds.
+// Merge adds all values of o. Merging is exact: the result is the same as if all values had
+// been recorded into h. It is the only correct way to combine percentiles of several workers or
+// rounds.
 func (h *Hist) Merge(o *Hist) {
 	if o == nil || o.count == 0 {
 		return
@@ -88,7 +83,7 @@ func (h *Hist) Clone() *Hist {
 	return c
 }
 
-// Reset empties the histogram and keeps its memory.
+// Reset empties the histogram but keeps its memory.
 func (h *Hist) Reset() {
 	clear(h.counts)
 	*h = Hist{counts: h.counts}
@@ -100,13 +95,13 @@ func (h *Hist) Count() uint64 { return h.count }
 // Sum returns the exact total of all values, in nanoseconds.
 func (h *Hist) Sum() uint64 { return h.sum }
 
-// Min returns the exact smallest value, and 0 of an empty histogram.
+// Min returns the exact smallest value, or 0 if the histogram is empty.
 func (h *Hist) Min() int64 { return h.min }
 
-// Max returns the exact largest value, and 0 of an empty histogram.
+// Max returns the exact largest value, or 0 if the histogram is empty.
 func (h *Hist) Max() int64 { return h.max }
 
-// Mean returns the exact mean in nanoseconds, and 0 of an empty histogram.
+// Mean returns the exact mean in nanoseconds, or 0 if the histogram is empty.
 func (h *Hist) Mean() float64 {
 	if h.count == 0 {
 		return 0
@@ -114,10 +109,9 @@ func (h *Hist) Mean() float64 {
 	return float64(h.sum) / float64(h.count)
 }
 
-// Quantile returns the value at quantile q of [0, 1] by nearest rank: the
-// smallest recorded value such that at least a share q of all values is not
-// larger, to two significant digits. Quantile(0) and Quantile(1) are exact. An
-// empty histogram returns 0.
+// Quantile returns the value at quantile q of [0, 1] by nearest rank: the smallest recorded
+// value such that at least a share q of all values is not larger, to two significant digits.
+// Quantile(0) and Quantile(1) are exact. If the histogram is empty, it returns 0.
 func (h *Hist) Quantile(q float64) int64 {
 	if h.count == 0 {
 		return 0
@@ -138,14 +132,14 @@ func (h *Hist) Quantile(q float64) int64 {
 	return h.max
 }
 
-// Bucket is one bucket of a histogram that holds something.
+// Bucket is a non-empty bucket of a histogram.
 type Bucket struct {
 	LowNs  int64 // smallest value of the bucket
 	HighNs int64 // largest value of the bucket
 	Count  uint64
 }
 
-// Buckets returns the buckets that hold something, in ascending order.
+// Buckets returns the non-empty buckets in ascending order.
 func (h *Hist) Buckets() []Bucket {
 	var out []Bucket
 	for i, n := range h.counts {
@@ -156,9 +150,9 @@ func (h *Hist) Buckets() []Bucket {
 	return out
 }
 
-// histJSON is the form of a histogram in a result file. Buckets is a flat list
-// of pairs (gap, count): gap is the distance to the index of the pair before,
-// starting at index -1, so an empty stretch costs nothing.
+// histJSON is the form of a histogram in a result file. Buckets is a flat list of pairs (gap,
+// count): gap is the difference from the previous pair's index, starting at index -1, so that
+// runs of empty buckets take no space.
 type histJSON struct {
 	Count   uint64   `json:"count"`
 	SumNs   uint64   `json:"sum_ns"`
@@ -167,8 +161,8 @@ type histJSON struct {
 	Buckets []uint64 `json:"buckets"`
 }
 
-// MarshalJSON writes the histogram with its empty buckets left out, 1 to 4 KB
-// for the latencies of a real run.
+// MarshalJSON writes the histogram without its empty buckets: 1 to 4 KB for the latencies of a
+// real run.
 func (h *Hist) MarshalJSON() ([]byte, error) {
 	j := histJSON{Count: h.count, SumNs: h.sum, MinNs: h.min, MaxNs: h.max, Buckets: []uint64{}}
 	prev := -1
@@ -181,8 +175,8 @@ func (h *Hist) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON replaces the histogram by the one written by MarshalJSON. It
-// refuses anything that no recording could have produced.
+// UnmarshalJSON replaces the histogram with one written by MarshalJSON. It rejects anything
+// that recording cannot produce.
 func (h *Hist) UnmarshalJSON(b []byte) error {
 	var j histJSON
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -224,7 +218,7 @@ func (h *Hist) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// bucketOf returns the bucket of a value that is not negative.
+// bucketOf returns the bucket of a non-negative value.
 func bucketOf(ns int64) int {
 	v := uint64(min(ns, maxValue))
 	e := max(bits.Len64(v)-subBits-1, 0)
@@ -240,5 +234,5 @@ func bucketLow(i int) int64 {
 	return int64(i-e<<subBits) << e
 }
 
-// bucketMid returns the value that stands for bucket i.
+// bucketMid returns the value that represents bucket i.
 func bucketMid(i int) int64 { return bucketLow(i) + (bucketLow(i+1)-bucketLow(i))/2 }

@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// Pressure tells how busy the machine was, whichever process caused it: the witness of
-// foreign load beside a figure. Shares are percent of the last ten seconds in
-// which some task had to wait for the resource.
+// Pressure says how busy the machine was, whichever process caused it: it reveals other load
+// during a measurement. Shares are percentages of the last ten seconds in which some task had
+// to wait for the resource.
 type Pressure struct {
-	// Known is false where the kernel keeps no pressure figures; then only Load1
-	// counts.
+	// Known is false if the kernel has no pressure figures; then only Load1 is valid.
 	Known    bool    `json:"known"`
 	CPUSome  float64 `json:"cpu_some_percent"`    // time in which something waited for a processor
 	IOSome   float64 `json:"io_some_percent"`     // time in which something waited for a disk
@@ -22,8 +21,8 @@ type Pressure struct {
 	Runnable int     `json:"runnable"`            // threads that run or could run
 }
 
-// ReadPressure reads the pressure and the load average of now. What the machine
-// does not offer is left out.
+// ReadPressure reads the current pressure and load average. What the machine does not offer is
+// left out.
 func ReadPressure() Pressure { return procFS("/proc").pressure() }
 
 func (p procFS) pressure() Pressure {
@@ -51,7 +50,7 @@ func (p procFS) pressure() Pressure {
 	return out
 }
 
-// parsePressure returns avg10 of the "some" line of a pressure file.
+// parsePressure returns avg10 of the "some" line in a pressure file.
 func parsePressure(s string) (float64, error) {
 	for line := range strings.Lines(s) {
 		f := strings.Fields(line)
@@ -67,8 +66,7 @@ func parsePressure(s string) (float64, error) {
 	return 0, fmt.Errorf("no average over ten seconds in %q", s)
 }
 
-// parseLoadavg returns the load average of one minute and the number of
-// runnable tasks.
+// parseLoadavg returns the load average of one minute and the number of runnable tasks.
 func parseLoadavg(s string) (load1 float64, runnable int, err error) {
 	f := strings.Fields(s)
 	if len(f) < 4 {

@@ -15,38 +15,38 @@ import (
 // steps of 10 ms, although the kernel accounts it more finely.
 const clockTick = 100
 
-// Usage is what the kernel has counted for a process, or a tree of them, since
-// it began. Take one before and one after and subtract.
+// Usage has the kernel's counters for a process, or a tree of processes, since its start. Read
+// it before and after and subtract.
 type Usage struct {
 	UserSeconds   float64 `json:"user_s"`
 	SystemSeconds float64 `json:"system_s"`
-	// RSSBytes is the resident memory at this moment. Of a tree it is the sum of
-	// the private memory and the largest member's shared memory, because adding
-	// up RSS would count a server's shared buffers once per connection.
+	// RSSBytes is the current resident memory. For a tree it is the sum of the private memory
+	// plus the largest member's shared memory, because the sum of the RSS would count a
+	// server's shared buffers once per connection.
 	RSSBytes int64 `json:"rss_bytes"`
-	// PeakRSSBytes is the largest RSSBytes so far. 0 means unknown, as of a tree.
+	// PeakRSSBytes is the largest RSSBytes so far. 0 means unknown, as for a tree.
 	PeakRSSBytes int64 `json:"peak_rss_bytes,omitempty"`
-	// Voluntary and Involuntary count context switches of all living threads: a
-	// thread that waited for something, and one that was put off its core.
+	// Voluntary and Involuntary count context switches of all living threads: a thread waited
+	// for something, or was preempted.
 	Voluntary   int64 `json:"voluntary"`
 	Involuntary int64 `json:"involuntary"`
 	Threads     int   `json:"threads"`
 	Processes   int   `json:"processes"`
-	// ReadCalls and WriteCalls count read-like and write-like system calls on
-	// files. Linux counts sockets here only when they are used by read and write,
-	// as Go does, and not by recv and send, as PostgreSQL does.
+	// ReadCalls and WriteCalls count read-like and write-like system calls on files. For
+	// sockets, Linux counts only read and write, which Go uses, and not recv and send, which
+	// PostgreSQL uses.
 	ReadCalls  int64 `json:"read_calls"`
 	WriteCalls int64 `json:"write_calls"`
-	// CallsKnown is false where the kernel does not let us read them.
+	// CallsKnown is false if the kernel does not permit reading them.
 	CallsKnown bool `json:"calls_known"`
 }
 
-// CPUSeconds is user and system time together.
+// CPUSeconds returns the sum of user and system time.
 func (u Usage) CPUSeconds() float64 { return u.UserSeconds + u.SystemSeconds }
 
-// Since returns what was used between an earlier reading and u. Counters are
-// differences; memory, threads and processes are those of u. A counter that went
-// down, because a thread or a process took its count with it, gives 0.
+// Since returns what was used between an earlier reading and u. Counters are differences;
+// memory, threads and processes are those of u. A counter that decreased, because a thread or a
+// process ended, gives 0.
 func (u Usage) Since(earlier Usage) Usage {
 	d := u
 	d.UserSeconds = max(u.UserSeconds-earlier.UserSeconds, 0)
@@ -59,8 +59,8 @@ func (u Usage) Since(earlier Usage) Usage {
 	return d
 }
 
-// Self returns the usage of the calling process. Its context switches include
-// threads that have ended, and its CPU time is exact to the microsecond.
+// Self returns the usage of the calling process. Its context switches include threads that have
+// ended, and its CPU time is exact to the microsecond.
 func Self() (Usage, error) {
 	u, err := Process(os.Getpid())
 	if err != nil {
@@ -76,14 +76,14 @@ func Self() (Usage, error) {
 	return u, nil
 }
 
-// Process returns the usage of one process, without its children. The error of
-// a process that does not exist matches fs.ErrNotExist.
+// Process returns the usage of one process, without its children. If the process does not
+// exist, the error matches fs.ErrNotExist.
 func Process(pid int) (Usage, error) { return procFS("/proc").process(pid) }
 
-// Tree returns the usage of a process and all its descendants. CPU time of
-// children that have ended is in it as far as their parent has collected it,
-// which a server that forks does at once; their context switches and calls are
-// lost. Made for PostgreSQL, whose backends are children of the postmaster.
+// Tree returns the usage of a process and all its descendants. It includes the CPU time of
+// children that have ended if their parent has waited for them, as a forking server does at
+// once; their context switches and calls are lost. It is meant for PostgreSQL, whose backends
+// are children of the postmaster.
 func Tree(pid int) (Usage, error) { return procFS("/proc").tree(pid) }
 
 // procFS is the mount point of a proc file system.
@@ -101,8 +101,8 @@ func (p procFS) process(pid int) (Usage, error) {
 	return m.usage(), nil
 }
 
-// tree reads all members and repeats when the root has collected a child
-// meanwhile: that child's time would be missing, or be counted twice.
+// tree reads all members. It repeats that if the root has waited for a child meanwhile, because
+// that child's time would be missing or counted twice.
 func (p procFS) tree(root int) (Usage, error) {
 	const attempts = 3
 	var u Usage
@@ -125,7 +125,7 @@ func (p procFS) tree(root int) (Usage, error) {
 	return u, nil
 }
 
-// Pids lists a process and all that it has started, directly or not.
+// Pids returns a process and its descendants.
 func Pids(root int) ([]int, error) {
 	stats, err := procFS("/proc").allStats()
 	if err != nil {
@@ -187,7 +187,7 @@ func (p procFS) treeOnce(root int) (Usage, error) {
 	return sum, nil
 }
 
-// member is all that is read of one process.
+// member is what is read of one process.
 type member struct {
 	stat                   procStat
 	status                 procStatus
@@ -200,8 +200,8 @@ type member struct {
 func (m member) usage() Usage {
 	user, system := ticks(m.stat.user), ticks(m.stat.system)
 	if m.status.threads == 1 && m.ranNs > 0 {
-		// stat counts in ticks of 10 ms, which is nothing for one of a thousand
-		// server processes. schedstat knows the sum exactly, for one thread.
+		// stat counts in ticks of 10 ms, too coarse for one of a thousand server processes.
+		// schedstat has the exact sum, for one thread.
 		ran, share := float64(m.ranNs)/1e9, 0.5
 		if user+system > 0 {
 			share = user / (user + system)
@@ -237,13 +237,13 @@ func (p procFS) member(pid int, st procStat) (member, error) {
 	if m.voluntary, m.involuntary, err = p.switches(pid, m.status); err != nil {
 		return m, err
 	}
-	// Kernels may lack it: optional.
+	// Optional: not every kernel has it.
 	if b, err := os.ReadFile(p.path(pid, "schedstat")); err == nil {
 		if _, err := fmt.Sscan(string(b), &m.ranNs); err != nil {
 			return m, fmt.Errorf("read schedstat of process %d: %w", pid, err)
 		}
 	}
-	// The file is readable only for the same user or root: optional.
+	// Optional: readable only for the same user or root.
 	if b, err := os.ReadFile(p.path(pid, "io")); err == nil {
 		if m.io, err = parseIO(b); err == nil {
 			m.ioKnown = true
@@ -252,8 +252,8 @@ func (p procFS) member(pid int, st procStat) (member, error) {
 	return m, nil
 }
 
-// switches adds up the threads, since the status of a process shows the context
-// switches of its first thread alone.
+// switches adds up the threads, because the status of a process has only the context switches
+// of its first thread.
 func (p procFS) switches(pid int, own procStatus) (voluntary, involuntary int64, err error) {
 	if own.threads <= 1 {
 		return own.voluntary, own.involuntary, nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// procStat is the part of /proc/PID/stat that we use; times are in clock ticks.
+// procStat is the part of /proc/PID/stat that is used; times are in clock ticks.
 type procStat struct {
 	parent                 int
 	user, system           int64
@@ -17,8 +17,8 @@ type procStat struct {
 
 func (s procStat) childTicks() int64 { return s.childUser + s.childSystem }
 
-// parseStat reads /proc/PID/stat. The second field is the name in parentheses,
-// which may itself hold spaces and parentheses: fields count from the last one.
+// parseStat parses /proc/PID/stat. The second field is the name in parentheses, which may
+// contain spaces and parentheses: fields are counted from the last parenthesis.
 func parseStat(b []byte) (procStat, error) {
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
@@ -43,8 +43,8 @@ func parseStat(b []byte) (procStat, error) {
 	return st, nil
 }
 
-// procStatus is the part of /proc/PID/status that we use; memory is in bytes.
-// Kernel threads and zombies have no memory lines: 0.
+// procStatus is the part of /proc/PID/status that is used; memory is in bytes. Kernel threads
+// and zombies have no memory lines: 0.
 type procStatus struct {
 	rss, rssAnon, peak     int64
 	threads                int
@@ -84,7 +84,7 @@ func parseStatus(b []byte) (procStatus, error) {
 	return s, err
 }
 
-// procIO is the part of /proc/PID/io that we use.
+// procIO is the part of /proc/PID/io that is used.
 type procIO struct{ reads, writes int64 }
 
 func parseIO(b []byte) (procIO, error) {

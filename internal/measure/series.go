@@ -5,21 +5,20 @@ import (
 	"sync"
 )
 
-// maxIntervals bounds the memory of a Timeline: at most this many histograms of
-// 36 KiB, 18 MiB. When a run outlives them, neighbours are merged and the
-// interval doubles, so a run of ten minutes is still told by the two seconds.
+// maxIntervals limits the memory of a Timeline: 512 histograms of 36 KiB are 18 MiB. When a run
+// gets longer, neighbors are merged and the interval doubles: a run of ten minutes has
+// intervals of two seconds.
 const maxIntervals = 512
 
-// Series is how a run went over time, in intervals of equal length.
+// Series shows a run over time, in intervals of equal length.
 type Series struct {
-	// IntervalSeconds is the length of each interval. The last one may hold less.
+	// IntervalSeconds is the length of each interval. The last one may be incomplete.
 	IntervalSeconds float64    `json:"interval_s"`
 	Intervals       []Interval `json:"intervals"`
 }
 
-// Interval is one of them. Operations belong to the interval in which they
-// ended. Percentiles of intervals cannot be combined: those of the whole run
-// are in its histogram.
+// Interval is one interval. Operations belong to the interval in which they ended. Percentiles
+// of intervals cannot be combined: the histogram has those of the whole run.
 type Interval struct {
 	Ops    int64 `json:"ops"`
 	Errors int64 `json:"errors,omitempty"`
@@ -28,16 +27,16 @@ type Interval struct {
 	MaxNs  int64 `json:"max_ns"`
 }
 
-// Timeline collects a Series from many workers. Each records into a TimelineShard
-// of its own; time is an argument, and each shard's must not run backwards by
-// more than an interval or it costs a lock more.
+// Timeline collects a Series from many workers. Each records into a TimelineShard of its own.
+// Time is an argument; if a shard's time runs backwards by more than an interval, that costs an
+// additional lock.
 type Timeline struct {
 	shards []TimelineShard
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	width  int64      // nanoseconds
-	closed []*Hist    // by interval; nil where nothing ended
-	errors []int64    // of the same length
+	closed []*Hist    // by interval; nil if no operation ended in it
+	errors []int64    // by interval
 }
 
 // NewTimeline returns a Timeline for n workers with intervals of the given
@@ -53,21 +52,21 @@ func NewTimeline(n int, widthNs int64) *Timeline {
 // Shard returns the shard of worker i, 0 <= i < n.
 func (t *Timeline) Shard(i int) *TimelineShard { return &t.shards[i] }
 
-// TimelineShard is one worker's part of a Timeline. Safe for concurrent use, but
-// meant for one worker: it then meets others only once per interval.
+// TimelineShard is one worker's part of a Timeline. It is safe for concurrent use, but meant
+// for one worker, which then contends with others only once per interval.
 type TimelineShard struct {
 	parent *Timeline
 
-	mu     sync.Mutex // guards all below
-	until  int64      // end of the interval that hist is of
+	mu     sync.Mutex // guards the fields below
+	until  int64      // end of hist's interval
 	from   int64
 	hist   Hist
 	errors int64
-	_      [40]byte // keeps the locks of two workers out of one cache line
+	_      [40]byte // keeps the locks of two workers in different cache lines
 }
 
-// Record adds an operation that ended at a time, in nanoseconds since the run
-// began. A failed one is counted and its latency is not.
+// Record adds an operation that ended at a time, in nanoseconds since the beginning of the run.
+// If it failed, it is counted, but its latency is not recorded.
 func (s *TimelineShard) Record(atNs, latencyNs int64, failed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *TimelineShard) Record(atNs, latencyNs int64, failed bool) {
 	s.hist.Record(latencyNs)
 }
 
-// flush hands what the shard holds to the parent. The shard's lock is held.
+// flush passes the content of the shard to the Timeline. The shard's lock is held.
 func (s *TimelineShard) flush() {
 	if s.hist.Count() == 0 && s.errors == 0 {
 		return
@@ -119,7 +118,7 @@ func (t *Timeline) take(from int64, h *Hist, errors int64) {
 	}
 }
 
-// halve merges neighbours and doubles the interval. The lock is held.
+// halve merges neighbors and doubles the interval. The lock is held.
 func (t *Timeline) halve() {
 	t.width *= 2
 	n := (len(t.closed) + 1) / 2
@@ -140,7 +139,7 @@ func (t *Timeline) halve() {
 	t.closed, t.errors = t.closed[:n], t.errors[:n]
 }
 
-// Series returns what has been recorded so far, also while workers still record.
+// Series returns what was recorded so far; workers may still be recording.
 func (t *Timeline) Series() *Series {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -170,8 +169,7 @@ func (s *Series) Rates() []float64 {
 	return out
 }
 
-// Between returns the part of the series from one second to another, whole
-// intervals only.
+// Between returns the part of the series between two times, in seconds; only whole intervals.
 func (s *Series) Between(from, to float64) *Series {
 	lo := min(max(int(from/s.IntervalSeconds+0.999999), 0), len(s.Intervals))
 	hi := min(max(int(to/s.IntervalSeconds), lo), len(s.Intervals))

@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// preciseWithin is how much of a wait is left to the precise sleep. Go's own
-// timer takes the rest: it may fire a millisecond late, and it can be cancelled.
+// preciseWithin is the last part of a wait, for which the precise sleep is used. Go's timer,
+// which may fire a millisecond late but can be cancelled, does the rest.
 const preciseWithin = 3 * time.Millisecond
 
-// Sleeper waits until points in time, never less and about 0.06 ms more. Go's own
-// timers cannot: in an idle process they fire up to 1 ms late, because the
-// runtime waits for them in the network poller, which counts milliseconds. It
-// does not spin for the rest either, since on a small machine that would take
-// the processor from what is measured.
+// Sleeper waits until points in time, never less and about 0.06 ms more. Go's timers are less
+// precise: in an idle process they fire up to 1 ms late, because the runtime waits for them in
+// the network poller, which counts milliseconds. It does not spin, because on a small machine
+// that would take the processor from what is measured.
 //
-// A Sleeper belongs to the goroutine that made it.
+// A Sleeper is used by the goroutine that created it.
 type Sleeper struct{ timer *time.Timer }
 
-// NewSleeper ties the calling goroutine to its thread, for good: the thread ends
-// with the goroutine, and with it the timer precision that it was given.
+// NewSleeper locks the calling goroutine to its thread permanently: the thread ends with the
+// goroutine, and with it the timer precision that was set for it.
 func NewSleeper() *Sleeper {
 	runtime.LockOSThread()
 	sharpenTimer()
@@ -29,8 +28,7 @@ func NewSleeper() *Sleeper {
 	return &Sleeper{t}
 }
 
-// Until returns when the clock reads at least ns, or with the cause of ctx when
-// that is done first.
+// Until returns nil when the clock reads at least ns, or the cause of ctx if ctx ends first.
 func (s *Sleeper) Until(ctx context.Context, clock Clock, ns int64) error {
 	for {
 		if ctx.Err() != nil {

@@ -3,23 +3,21 @@ package measure
 import "math"
 
 const (
-	// steadyWindow is how many intervals must agree that nothing is going on any
-	// more. With the usual interval of 0.1 s a warm-up takes 0.6 s at least.
+	// steadyWindow is the number of intervals without a trend that count as settled. With the
+	// usual interval of 0.1 s a warm-up takes at least 0.6 s.
 	steadyWindow = 6
-	// steadyDrift is the change over those intervals, relative to their mean,
-	// that does not matter.
+	// steadyDrift is the change over those intervals, relative to their mean, that is
+	// tolerated.
 	steadyDrift = 0.02
 )
 
-// Steady reports whether a run has settled: whether a straight line through the
-// last six values rises or falls by less than 2 % of their mean, or by no more
-// than chance explains. The latter is what lets a noisy machine settle at all:
-// there, neighbouring intervals differ by 20 %, and no six of them ever agree
-// within two. The slope must be 2.78 of its standard errors away from zero to
-// count, which is Student's t at 95 % for four degrees of freedom.
+// Steady reports whether a run has settled: whether a straight line through the last six values
+// rises or falls by less than 2 % of their mean, or by no more than chance explains. The second
+// condition lets a noisy machine settle: there, neighboring intervals differ by 20 %, and six
+// of them never agree within 2 %. The slope has to be 2.78 of its standard errors away from
+// zero to count, which is Student's t at 95 % for four degrees of freedom.
 //
-// Nothing settles at zero: a run in which no operation has ended is waiting for
-// something.
+// A run at zero has not settled: it waits for something.
 func Steady(values []float64) bool {
 	if len(values) < steadyWindow {
 		return false
@@ -52,8 +50,8 @@ func Steady(values []float64) bool {
 	return math.Abs(slope) < t*math.Sqrt(residual/(n-2)/sxx)
 }
 
-// SteadySince returns the first interval after which the series had settled, in
-// rate and in median latency, and false when it never did.
+// SteadySince returns the first interval after which the series had settled, in rate and in
+// median latency, or false if it never did.
 func (s *Series) SteadySince() (interval int, settled bool) {
 	rates := s.Rates()
 	medians := make([]float64, len(rates))

@@ -8,8 +8,8 @@ import (
 // ClientRole is the role of this process among those that are watched.
 const ClientRole = "client"
 
-// Usages notes what several processes have used so far, by role, and returns what reads
-// how much they have used since. Unless watch says otherwise, ClientRole is this process.
+// Usages reads the usage of several processes, by role, and returns a function that returns the
+// usage since then. Unless watch contains ClientRole, that is this process.
 func Usages(watch map[string]func() (Usage, error)) (since func() (map[string]Usage, error), _ error) {
 	all := map[string]func() (Usage, error){ClientRole: Self}
 	maps.Copy(all, watch)

@@ -18,7 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// archiveFlags say how the verbs that write into an archive do it.
+// archiveFlags are the flags of the verbs that write into an archive.
 type archiveFlags struct {
 	compress       string
 	recipients     []string
@@ -36,7 +36,7 @@ func (a *archiveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&a.rateLimit, "rate-limit", "", "maximum bytes per second written to the storage, such as 20MB")
 }
 
-// options reads files, so that what is wrong with them is said before anything
+// options reads the files of the flags, so that problems with them are reported before anything
 // starts.
 func (a *archiveFlags) options() (archive.Options, error) {
 	o := archive.Options{Weir: version.Current().Version}
@@ -69,7 +69,7 @@ func (a *archiveFlags) options() (archive.Options, error) {
 	return o, nil
 }
 
-// readPassphrase returns the first line of a file, "" for no file.
+// readPassphrase returns the first line of a file, or "" if name is "".
 func readPassphrase(flag, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -86,7 +86,7 @@ func readPassphrase(flag, name string) (string, error) {
 	return string(line), nil
 }
 
-// keyFlags are the keys that the verbs which read an archive take.
+// keyFlags are the flags with keys of the verbs that read an archive.
 type keyFlags struct {
 	identities     []string
 	passphraseFile string
@@ -111,7 +111,7 @@ func (k *keyFlags) options() (archive.ReadOptions, error) {
 	return o, err
 }
 
-// arguments are the flags again, for a command line that another program runs.
+// arguments returns the flags for a command line that another program runs.
 func (k *keyFlags) arguments() []string {
 	var args []string
 	for _, name := range k.identities {
@@ -123,7 +123,7 @@ func (k *keyFlags) arguments() []string {
 	return args
 }
 
-// addHooks defines the flags of what is run and told before and after a backup.
+// addHooks adds the flags of what runs and is notified before and after a backup.
 func addHooks(f *pflag.FlagSet, h *notice.Hooks) {
 	f.StringVar(&h.Before, "hook-before", "", "shell command to run first; if it fails, nothing is backed up")
 	f.StringVar(&h.After, "hook-after", "", "shell command to run at the end, with WEIR_BACKUP_* in its environment")
@@ -131,7 +131,7 @@ func addHooks(f *pflag.FlagSet, h *notice.Hooks) {
 	f.StringVar(&h.MetricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 }
 
-// openBackup opens what args name: a place, and an id in it.
+// openBackup opens the backup that args name: a place, and perhaps an id.
 func openBackup(ctx context.Context, args []string, keys *keyFlags) (*archive.Reader, error) {
 	opts, err := keys.options()
 	if err != nil {
@@ -148,7 +148,7 @@ func openBackup(ctx context.Context, args []string, keys *keyFlags) (*archive.Re
 	return r, nil
 }
 
-// damaged reports whether an error says that a backup is not what was written.
+// damaged reports whether an error says that a backup is damaged.
 func damaged(err error) bool {
 	for _, fault := range []error{
 		archive.ErrEdited, archive.ErrIncomplete, archive.ErrMissing, archive.ErrTruncated, archive.ErrCorrupt, archive.ErrSwapped,
@@ -174,7 +174,7 @@ func hinted(err error) error {
 	return err
 }
 
-// placeText is a location for people: without the parameters of a bucket.
+// placeText returns a location for messages: without the parameters of a bucket.
 func placeText(location string) string {
 	if rest, ok := strings.CutPrefix(location, "s3://"); ok {
 		rest, _, _ = strings.Cut(rest, "?")
@@ -183,7 +183,7 @@ func placeText(location string) string {
 	return location
 }
 
-// durationText writes a duration for people: 0.8s, 12s, 3m04s, 2h07m.
+// durationText formats a duration: 0.8s, 12s, 3m04s, 2h07m.
 func durationText(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
@@ -196,7 +196,7 @@ func durationText(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// printWarnings prints one line for each.
+// printWarnings prints each warning on a line.
 func printWarnings(w io.Writer, warnings []string) {
 	for _, s := range warnings {
 		fmt.Fprintln(w, "warning:", s)

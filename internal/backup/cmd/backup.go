@@ -96,8 +96,8 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 	return cmd
 }
 
-// misspeltVerb is an error if the word in a DSN's place is no DSN and nearly the name of
-// a verb below cmd.
+// misspeltVerb returns an error if the word in place of a DSN is not a DSN and resembles the
+// name of a verb below cmd.
 func misspeltVerb(cmd *cobra.Command, word string) error {
 	if strings.ContainsAny(word, ":=") {
 		return nil
@@ -151,7 +151,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
 }
 
-// complete judges the flags.
+// complete validates the flags and fills in defaults.
 func (v *backupVerb) complete() error {
 	o := &v.options
 	if v.to == "" {
@@ -179,14 +179,14 @@ func (v *backupVerb) complete() error {
 			return fmt.Errorf("--chunk-size %q: %w", v.chunk, err)
 		}
 		if o.ChunkBytes = int64(size); size == 0 {
-			o.ChunkBytes = -1 // which is judged with the other options
+			o.ChunkBytes = -1 // rejected with the other options
 		}
 	}
 	if v.jobs < 0 || v.dumpJobs < 0 {
 		return errors.New("--jobs and --dump-jobs: at least 1 is needed")
 	}
 	o.Jobs = cmp.Or(v.dumpJobs, v.jobs)
-	o.LockWait = cmp.Or(o.LockWait, -1) // none is no limit, not the default
+	o.LockWait = cmp.Or(o.LockWait, -1) // "none" means no limit, not the default
 	o.Progress = &bulk.Progress{}
 	o.NoLockTables = !v.lockTables
 	switch {
@@ -213,12 +213,12 @@ func (v *backupVerb) complete() error {
 	return o.WithDefaults().Validate()
 }
 
-// stream reports whether the backup is one stream.
+// stream reports whether the backup is written as a stream.
 func (v *backupVerb) stream() bool {
 	return v.to == "-" || strings.HasSuffix(v.to, ".tar") && !strings.HasPrefix(v.to, "s3://")
 }
 
-// run backs up and tells everybody who asked.
+// run backs up and reports the outcome to hooks, metrics and outputs.
 func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	out := &notice.Outcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
 	if err := v.hooks.Start(ctx, out, stderr); err != nil {
@@ -249,7 +249,7 @@ func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return errors.Join(v.report(out, result, stdout, stderr), err)
 }
 
-// backup does it.
+// backup takes the backup.
 func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, stderr io.Writer) (result *backup.Result, err error) {
 	unserve, err := v.admin.serve(ctx, "backup", v.label+" → "+out.Location, v.options.Progress, stderr)
 	if err != nil {
@@ -261,7 +261,7 @@ func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, st
 		return nil, hinted(err)
 	}
 	defer func() {
-		if failed := end(err == nil); failed != nil { // a stream that did not get its name is no backup
+		if failed := end(err == nil); failed != nil { // without its final name, a stream is not a backup
 			result, err = nil, errors.Join(err, failed)
 		}
 	}()
@@ -281,20 +281,20 @@ func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, st
 	}
 	stop()
 	if !v.stream() && !v.hide && !v.quiet && w.Stats().Complete() > 0 {
-		fmt.Fprintf(stderr, "backup %s is unfinished; what is complete of it stays, and --resume=%s continues it\n", w.ID(), w.ID())
+		fmt.Fprintf(stderr, "backup %s is unfinished; its complete parts are kept, and --resume=%s continues it\n", w.ID(), w.ID())
 	}
 	return nil, err
 }
 
-// open begins the backup, or continues one. end closes what was opened, and
-// removes a stream's file unless it is whole.
+// open begins the backup, or continues one. end closes what was opened, and removes a stream's
+// file unless whole is true.
 func (v *backupVerb) open(ctx context.Context, stdout io.Writer) (_ *archive.Writer, end func(whole bool) error, err error) {
 	opts, err := v.archive.options()
 	if err != nil {
 		return nil, nil, err
 	}
 	opts.ID, opts.Label = v.id, v.label
-	opts.Parallel = max(v.jobs, v.options.Adapt.Most(v.options.Jobs)) + 2 // beside rows, definitions
+	opts.Parallel = max(v.jobs, v.options.Adapt.Most(v.options.Jobs)) + 2 // definitions are written in addition to rows
 	opts.Inline = v.options.Adapt.Least(v.options.Jobs) >= runtime.GOMAXPROCS(0)
 	opts.Encryption.HideNames = v.hide
 	none := func(bool) error { return nil }
@@ -345,14 +345,14 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 	return id, nil
 }
 
-// backupOutcome is what `weir backup --json` prints.
+// backupOutcome is the output of `weir backup --json`.
 type backupOutcome struct {
 	*notice.Outcome
 	Server   archive.Server      `json:"server"`            // the server that was backed up
 	Position archive.Position    `json:"position"`          // in the server's log, that the backup is of
 	Details  []backup.TableStats `json:"details,omitempty"` // each table
 
-	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each crew of workers
+	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each pool of workers
 	Pipeline  archive.Pipeline `json:"pipeline"`            // the time of the chunks, by stage, summed over workers
 	Shares    archive.Shares   `json:"limit"`               // what the time was spent waiting for
 	Footprint *bulk.Footprint  `json:"footprint,omitempty"` // the memory of this process at its peak
@@ -376,7 +376,7 @@ func (v *backupVerb) report(out *notice.Outcome, r *backup.Result, stdout, stder
 	return err
 }
 
-// profileList is what `weir backup profiles --json` prints.
+// profileList is the output of `weir backup profiles --json`.
 type profileList struct {
 	CPUs        int            `json:"cpus"`         // processors of this machine
 	MemoryBytes int64          `json:"memory_bytes"` // free
@@ -384,7 +384,7 @@ type profileList struct {
 	Profiles    []bulk.Profile `json:"profiles"`     // as they are on this machine
 }
 
-// newBackupProfilesCommand prints what --profile chooses between.
+// newBackupProfilesCommand returns the verb that prints the profiles.
 func newBackupProfilesCommand() *cobra.Command {
 	var asJSON cli.JSON[profileList]
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// scopeBase marks the manifests of base backups.
+// scopeBase is the scope in the manifests of base backups.
 const scopeBase = wal.ScopeBase
 
 // baseVerb is the configuration of `weir backup base`.
@@ -104,7 +104,7 @@ func (v *baseVerb) complete() error {
 	return err
 }
 
-// baseOutcome is what `weir backup base --json` prints.
+// baseOutcome is the output of `weir backup base --json`.
 type baseOutcome struct {
 	*notice.Outcome
 	Server   archive.Server   `json:"server"`   // the server that was backed up

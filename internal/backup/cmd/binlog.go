@@ -20,7 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// Pauses before a connection that was lost is made again.
+// Pauses before reconnecting.
 const (
 	firstBinlogRetry = time.Second
 	lastBinlogRetry  = 30 * time.Second
@@ -33,15 +33,15 @@ type binlogVerb struct {
 	log         string
 	start       string
 	metricsFile string
-	encrypt     [3]string // refused
+	encrypt     [3]string // rejected
 	json        cli.JSON[binlogOutcome]
 	quiet       bool
 
-	mu     sync.Mutex // guards status: metrics are written by a goroutine of their own
+	mu     sync.Mutex // guards status: another goroutine writes metrics
 	status binlogStatus
 }
 
-// binlogStatus is how far the archive has come.
+// binlogStatus is the progress of the archive.
 type binlogStatus struct {
 	connected, proven bool
 	position          binlog.Position
@@ -50,13 +50,13 @@ type binlogStatus struct {
 	reconnects        int
 }
 
-// binlogOutcome is what `weir backup binlog --json` prints.
+// binlogOutcome is the output of `weir backup binlog --json`.
 type binlogOutcome struct {
 	Log        string `json:"log"`        // name of the log in the archive
 	Location   string `json:"location"`   // where the archive is
 	Position   string `json:"position"`   // up to which the log is archived
 	Segments   int    `json:"segments"`   // since the start
-	Reconnects int    `json:"reconnects"` // how often the connection to the server was made again
+	Reconnects int    `json:"reconnects"` // how often weir has reconnected to the server
 }
 
 func newBackupBinlogCommand() *cobra.Command {
@@ -71,7 +71,7 @@ that interval are lost with it. weir restore replays the log on a backup (--targ
 and the other targets).
 
 It runs until it is interrupted, and reconnects by itself. After a crash it continues
-behind the last archived transaction. The account needs REPLICATION SLAVE, and
+after the last archived transaction. The account needs REPLICATION SLAVE, and
 REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
 
 The server must keep its log while weir does not receive it: see its setting
@@ -104,13 +104,13 @@ Exit codes: 0 interrupted, or done with --until-now, 1 failed, 2 usage.`,
 	cli.Renamed(cmd, "until-end", "until-now")
 	for i, name := range encryptFlags {
 		f.StringVar(&v.encrypt[i], name, "", "")
-		f.Lookup(name).Hidden = true // it is there to be refused by name
+		f.Lookup(name).Hidden = true // defined only to be rejected by name
 	}
 	return cmd
 }
 
-// encryptFlags are those of backups that an archived binary log does not have: who
-// goes on with it has to read its end.
+// encryptFlags are flags of backups that archived binary logs do not support: to continue a
+// log, weir has to read its end.
 var encryptFlags = [3]string{"encrypt-recipient", "encrypt-recipients-file", "encrypt-passphrase-file"}
 
 func (v *binlogVerb) complete() (err error) {
@@ -142,7 +142,7 @@ func (v *binlogVerb) complete() (err error) {
 	return nil
 }
 
-// parsePosition reads FILE:POS.
+// parsePosition parses FILE:POS.
 func parsePosition(text string) (binlog.Position, error) {
 	i := strings.LastIndexByte(text, ':')
 	if i > 0 {
@@ -226,16 +226,16 @@ func (v *binlogVerb) follow(ctx context.Context, stderr io.Writer) error {
 	}
 }
 
-// lasting reports whether trying again cannot help.
+// lasting reports whether a retry cannot help.
 func lasting(err error) bool {
 	var unavailable *binlog.UnavailableError
 	return errors.As(err, &unavailable) || errors.Is(err, my.ErrLogGap) || errors.Is(err, dumpmy.ErrOtherServer)
 }
 
-// binlogHint adds what to do about a gap.
+// binlogHint adds to an error about a gap what to do about it.
 func binlogHint(err error) error {
 	if errors.Is(err, binlog.ErrPurged) || errors.Is(err, binlog.ErrPosition) || errors.Is(err, my.ErrLogGap) {
-		return fmt.Errorf("a gap: %w; --log NAME begins another log, and a backup that is taken then can be replayed by it", err)
+		return fmt.Errorf("a gap: %w; --log NAME begins another log, which can be replayed on backups that are taken after that", err)
 	}
 	return err
 }
@@ -258,8 +258,7 @@ func (v *binlogVerb) now() binlogStatus {
 	return v.status
 }
 
-// writeMetrics writes them every few seconds until stop is called, and then once
-// more.
+// writeMetrics writes metrics every few seconds until stop is called, and then once more.
 func (v *binlogVerb) writeMetrics(stderr io.Writer) (stop func() error) {
 	if v.metricsFile == "" {
 		return func() error { return nil }

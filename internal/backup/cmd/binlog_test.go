@@ -202,7 +202,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"some tables"}, "restore", repo, "part", "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
 	program.Must(t, restore("--target-latest", "-q")...) // on the older one, which is whole
 	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "all", "-q")
-	program.Refuse(t, cli.ExitUsage, []string{"under the same name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
+	program.Refuse(t, cli.ExitUsage, []string{"under the original name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
 	all := s.segments(repo, b.Log)
 	last := all[len(all)-1]
 	if err := os.Rename(last, last+".away"); err != nil {

@@ -63,7 +63,7 @@ was printed must be discarded. --list lists the objects instead.`,
 	return cmd
 }
 
-// catChunk prints a chunk, which may be named with the suffixes of its file.
+// catChunk prints a chunk. name may have the suffixes of its file.
 func catChunk(ctx context.Context, r *archive.Reader, name string, stored bool, out io.Writer) error {
 	for _, c := range r.Manifest().Chunks {
 		if c.File == name {

@@ -19,8 +19,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// family is what kind of server a DSN or a backup is about: MariaDB and MySQL
-// speak one protocol, and which of them a server is, it says itself.
+// family is the kind of server that a DSN or a backup refers to. MariaDB and MySQL share a
+// protocol, and the server itself says which of them it is.
 type family string
 
 const (
@@ -28,7 +28,7 @@ const (
 	familyMySQL    family = "MySQL or MariaDB"
 )
 
-// familyOf tells by a DSN. One without a scheme is libpq's.
+// familyOf returns the family of a DSN. A DSN without a scheme is libpq's.
 func familyOf(dsn string) family {
 	scheme, _, _ := strings.Cut(dsn, "://")
 	if scheme == "mysql" || scheme == "mariadb" {
@@ -37,7 +37,7 @@ func familyOf(dsn string) family {
 	return familyPostgres
 }
 
-// familyOfBackup tells by a manifest.
+// familyOfBackup returns the family of a backup, by its manifest.
 func familyOfBackup(m *archive.Manifest) family {
 	if m.Engine == archive.PostgreSQL {
 		return familyPostgres
@@ -45,10 +45,10 @@ func familyOfBackup(m *archive.Manifest) family {
 	return familyMySQL
 }
 
-// dsnSchemes are what a DSN that is a URL begins with.
+// dsnSchemes are the schemes of DSNs that are URLs.
 var dsnSchemes = []string{"postgres", "postgresql", "mysql", "mariadb"}
 
-// databaseOf is the name of the database that a DSN means, "" for none.
+// databaseOf returns the name of the database in a DSN, or "".
 func databaseOf(dsn string) (string, error) {
 	if scheme, _, ok := strings.Cut(dsn, "://"); ok && !slices.Contains(dsnSchemes, scheme) && !strings.ContainsAny(scheme, "= ") {
 		return "", errors.New("unknown kind of database: want a DSN that begins with postgres://, mysql:// or mariadb://")
@@ -64,7 +64,7 @@ func databaseOf(dsn string) (string, error) {
 	return cfg.Database, err
 }
 
-// runBackup backs up what the DSN names.
+// runBackup backs up the database or server that the DSN names.
 func runBackup(ctx context.Context, o backup.Options, w *archive.Writer) (*backup.Result, error) {
 	if familyOf(o.DSN) == familyMySQL {
 		return dumpmy.Run(ctx, o, w)
@@ -84,7 +84,7 @@ func runRestore(ctx context.Context, o restore.Options, r *archive.Reader) (*res
 	return loadpg.Run(ctx, o, r)
 }
 
-// differs reports whether a restored table is not what the backup says.
+// differs reports whether a restored table differs from the backup.
 func differs(err error) bool {
 	return errors.Is(err, loadpg.ErrDiffers) || errors.Is(err, loadmy.ErrDiffers)
 }

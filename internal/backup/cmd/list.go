@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// catalogue is what `weir backup list --json` prints.
+// catalogue is the output of `weir backup list --json`.
 type catalogue struct {
 	Location string          `json:"location"` // where the archive is
 	Backups  []archive.Entry `json:"backups"`  // the newest last

@@ -21,16 +21,16 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// adminFlag is --admin of a verb that moves data: a live page and metrics of the run,
-// for as long as it takes.
+// adminFlag is the flag --admin of a verb that moves data: a live page and metrics of the run,
+// while it lasts.
 type adminFlag struct{ address string }
 
 func (a *adminFlag) add(f *pflag.FlagSet) {
 	f.StringVar(&a.address, "admin", "", "serve a live page and metrics at `ADDRESS` while it runs, such as 127.0.0.1:9190; no login, so keep it on loopback")
 }
 
-// serve shows state until end is called, which may be called twice, and says on stderr
-// where. what says what is done, in a few words.
+// serve serves the page until end is called, which may be called twice, and prints its address
+// to stderr. what describes the run in a few words.
 func (a *adminFlag) serve(ctx context.Context, verb, what string, state *bulk.Progress, stderr io.Writer) (end func() error, err error) {
 	if a.address == "" {
 		return func() error { return nil }, nil
@@ -47,7 +47,7 @@ func (a *adminFlag) serve(ctx context.Context, verb, what string, state *bulk.Pr
 	mux := admin.Mux(reg)
 	page.Register(mux)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { admin.Plain(w, http.StatusOK, "ready") })
-	// It outlives an interrupt, so that the end can be watched.
+	// It outlives an interrupt, so that the end of the run can be watched.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var serving errgroup.Group
 	serving.Go(func() error { page.Run(ctx); return nil })
@@ -60,12 +60,12 @@ func (a *adminFlag) serve(ctx context.Context, verb, what string, state *bulk.Pr
 	}), nil
 }
 
-// runPage shows one run on the live page and to Prometheus.
+// runPage is the source of one run's live page and metrics.
 type runPage struct {
 	verb, what string
 	state      *bulk.Progress
 	began      time.Time
-	rate       rateMeter // of Detail, which one goroutine calls
+	rate       rateMeter // for Detail, which one goroutine calls
 }
 
 func (p *runPage) page() live.Page {
@@ -74,7 +74,7 @@ func (p *runPage) page() live.Page {
 		Tiles: []live.Tile{
 			{Label: "Done", Key: "done", Format: live.Percent, Note: "a backup's whole is an estimate"},
 			{Label: "Moved", Key: "moved", Format: live.Bytes, Parts: []live.Part{{Key: "bytes", Format: live.Bytes, Label: "per second"}}},
-			{Label: "Time left", Key: "left", Format: live.Seconds, Note: "at the present rate"},
+			{Label: "Time left", Key: "left", Format: live.Seconds, Note: "at the current rate"},
 			{Label: "Rows", Key: "rows", Format: live.Count, Per: "/s"},
 			{Label: "Under way", Key: "active", Format: live.Count, Parts: []live.Part{{Key: "steps", Format: live.Count, Label: "steps a second done"}}},
 		},
@@ -110,7 +110,7 @@ func (p *runPage) Detail(context.Context) (live.Detail, error) {
 	add := func(what string, c live.Cell) { run.Rows = append(run.Rows, []live.Cell{live.Text(what), c}) }
 	phase := s.Phase
 	if phase == "" {
-		phase = "it begins"
+		phase = "starting"
 	}
 	add("phase", live.Text(phase))
 	add("done", live.Bar(fraction(s)))
@@ -126,7 +126,7 @@ func (p *runPage) Detail(context.Context) (live.Detail, error) {
 	if text := left(s, rate); text != "" {
 		add("about left", live.Text(text))
 	}
-	under := live.Table{Title: "Under way", Columns: live.Columns(":Object"), Empty: "Nothing by itself: it begins, or ends."}
+	under := live.Table{Title: "Under way", Columns: live.Columns(":Object"), Empty: "Nothing: the run is starting or ending."}
 	for _, name := range s.Active {
 		under.Rows = append(under.Rows, []live.Cell{live.Text(name)})
 	}
@@ -136,18 +136,17 @@ func (p *runPage) Detail(context.Context) (live.Detail, error) {
 	}, nil
 }
 
-// words are the state for programs that ask for no HTML.
+// words returns the state as text for programs that do not accept HTML.
 func (p *runPage) words() string {
 	s := p.state.Snapshot()
 	line := plainLine(p.verb, s, s.Rate())
 	if line == "" {
-		line = p.verb + ": it begins"
+		line = p.verb + ": starting"
 	}
 	return line + "\n\n/metrics  /healthz  /debug/pprof/"
 }
 
-// runMetrics are the metrics of a run. Their label verb is backup, base backup or
-// restore.
+// runMetrics are the metrics of a run. Their label verb is backup, base backup or restore.
 var runMetrics = []struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -156,9 +155,9 @@ var runMetrics = []struct {
 	{runDesc("bytes_total", "Bytes of tables or files that the run has moved, before compression."), prometheus.CounterValue, func(s bulk.Snapshot) float64 { return float64(s.Bytes) }},
 	{runDesc("rows_total", "Rows that the run has moved."), prometheus.CounterValue, func(s bulk.Snapshot) float64 { return float64(s.Rows) }},
 	{runDesc("steps_total", "Chunks, definitions and indexes that are done."), prometheus.CounterValue, func(s bulk.Snapshot) float64 { return float64(s.Steps) }},
-	{runDesc("expected_bytes", "Bytes that there are to move: of a backup by the size of its tables, an estimate."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return float64(s.TotalBytes) }},
-	{runDesc("expected_steps", "Steps that there are to do, as far as they are known."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return float64(s.TotalSteps) }},
-	{runDesc("active_objects", "Tables, indexes and the like that are worked on."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return float64(len(s.Active)) }},
+	{runDesc("expected_bytes", "Bytes to move; for a backup an estimate, by the sizes of its tables."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return float64(s.TotalBytes) }},
+	{runDesc("expected_steps", "Steps to do, as far as they are known."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return float64(s.TotalSteps) }},
+	{runDesc("active_objects", "Tables, indexes and the like in progress."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return float64(len(s.Active)) }},
 	{runDesc("elapsed_seconds", "Time since the run's first phase began."), prometheus.GaugeValue, func(s bulk.Snapshot) float64 { return s.Elapsed.Seconds() }},
 }
 

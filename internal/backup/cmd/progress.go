@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// How often progress is shown: a bar for eyes, lines for logs.
+// How often progress is shown: as a bar on a terminal, as lines in a log.
 const (
 	barInterval  = 200 * time.Millisecond
 	lineInterval = 5 * time.Second
@@ -26,14 +26,14 @@ type progressShow struct {
 	verb  string
 	state *bulk.Progress
 	out   io.Writer
-	width func() int // of the terminal, in columns; nil: lines, no bar
+	width func() int // of the terminal, in columns; nil: lines instead of a bar
 	stop  chan struct{}
 	ended sync.WaitGroup
 	rate  rateMeter
 }
 
-// showProgress starts to show state on out, as --progress says. The function
-// that it returns ends that; it may be called twice.
+// showProgress starts to show the state on out, as --progress says. The function that it
+// returns ends that; it may be called twice.
 func showProgress(verb, mode string, state *bulk.Progress, out io.Writer) (end func()) {
 	p := &progressShow{verb: verb, state: state, out: out, stop: make(chan struct{})}
 	width := terminalWidth(out)
@@ -56,7 +56,7 @@ func showProgress(verb, mode string, state *bulk.Progress, out io.Writer) (end f
 	})
 }
 
-// checkProgress judges --progress.
+// checkProgress validates --progress.
 func checkProgress(mode string) error {
 	if !slices.Contains([]string{"auto", "bar", "plain", "none"}, mode) {
 		return fmt.Errorf("--progress %q: want auto, bar, plain or none", mode)
@@ -64,8 +64,8 @@ func checkProgress(mode string) error {
 	return nil
 }
 
-// terminalWidth returns what asks for the width of the terminal that w is, nil if
-// it is none.
+// terminalWidth returns a function that returns the width of the terminal w, or nil if w is not
+// a terminal.
 func terminalWidth(w io.Writer) func() int {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -112,14 +112,14 @@ func (p *progressShow) run(interval time.Duration) {
 	}
 }
 
-// rateMeter is the rate over about the last ten seconds: that since the start
-// hides that something has come to a halt.
+// rateMeter measures the rate over about the last ten seconds: the rate since the start would
+// hide a stall.
 type rateMeter struct {
 	at    []time.Time
 	bytes []int64
 }
 
-// add notes a count and returns bytes per second.
+// add records a count and returns bytes per second.
 func (r *rateMeter) add(now time.Time, bytes int64) float64 {
 	r.at, r.bytes = append(r.at, now), append(r.bytes, bytes)
 	for len(r.at) > 2 && now.Sub(r.at[0]) > 10*time.Second {
@@ -132,8 +132,8 @@ func (r *rateMeter) add(now time.Time, bytes int64) float64 {
 	return float64(bytes-r.bytes[0]) / passed
 }
 
-// fraction is how much is done, 0 to 1, by bytes where they are known. The total
-// of a backup is an estimate: it is not done before it has ended.
+// fraction returns how much is done, 0 to 1, by bytes if they are known. The total of a backup
+// is an estimate, so it is less than 1 before the end.
 func fraction(s bulk.Snapshot) float64 {
 	switch {
 	case s.TotalBytes > 0:
@@ -144,7 +144,7 @@ func fraction(s bulk.Snapshot) float64 {
 	return 0
 }
 
-// left is the time to go, "" when nothing can be said.
+// left returns the estimated remaining time, or "" if unknown.
 func left(s bulk.Snapshot, rate float64) string {
 	if s.TotalBytes <= s.Bytes || rate <= 0 || s.Bytes == 0 {
 		return ""
@@ -152,7 +152,7 @@ func left(s bulk.Snapshot, rate float64) string {
 	return durationText(time.Duration(float64(s.TotalBytes-s.Bytes) / rate * float64(time.Second)))
 }
 
-// barLine is what a terminal shows, at most width columns:
+// barLine returns the line for a terminal, of at most width columns:
 //
 //	backup data  [=========>          ]  48%  1.2 GB  310 MB/s  4.1s left  public.orders
 func barLine(verb string, s bulk.Snapshot, rate float64, width int) string {
@@ -175,7 +175,7 @@ func barLine(verb string, s bulk.Snapshot, rate float64, width int) string {
 	return line
 }
 
-// plainLine is what a log shows.
+// plainLine returns the line for a log.
 func plainLine(verb string, s bulk.Snapshot, rate float64) string {
 	if s.Phase == "" {
 		return ""
@@ -187,7 +187,7 @@ func plainLine(verb string, s bulk.Snapshot, rate float64) string {
 	if s.TotalSteps > 0 {
 		line += fmt.Sprintf(", %d of %d steps", s.Steps, s.TotalSteps)
 	}
-	if rate > 0 { // definitions and indexes move none
+	if rate > 0 { // definitions and indexes move no bytes
 		line += fmt.Sprintf(", %s/s", cli.ByteText(rate))
 	}
 	if l := left(s, rate); l != "" {

@@ -27,7 +27,7 @@ type pruneVerb struct {
 	json    cli.JSON[pruneReport]
 }
 
-// pruneReport is what `weir backup prune --json` prints.
+// pruneReport is the output of `weir backup prune --json`.
 type pruneReport struct {
 	DryRun   bool               `json:"dry_run,omitempty"` // nothing was removed
 	Plan     []archive.Decision `json:"plan"`              // each backup, and whether it stays
@@ -82,13 +82,13 @@ func (v *pruneVerb) complete() error {
 			text, unit = days+"h", 24
 		}
 		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 || d > math.MaxInt64/unit { // what overflows would keep nothing
+		if err != nil || d <= 0 || d > math.MaxInt64/unit { // an overflow would keep nothing
 			return fmt.Errorf("--keep-within %q: want a time such as 36h or 30d", v.within)
 		}
 		p.Within = d * unit
 	}
 	if p.Last+p.Daily+p.Weekly+p.Monthly+p.Yearly == 0 && p.Within == 0 {
-		return errors.New("no rule: --keep-last, --keep-daily, --keep-weekly, --keep-monthly, --keep-yearly or --keep-within says what stays")
+		return errors.New("no rule: --keep-last, --keep-daily, --keep-weekly, --keep-monthly, --keep-yearly or --keep-within says what to keep")
 	}
 	return nil
 }
@@ -124,15 +124,15 @@ func (v *pruneVerb) run(ctx context.Context, place string, stdout io.Writer) err
 	}
 	for _, e := range entries {
 		if e.State == archive.Damaged {
-			return cli.Shortfall(fmt.Errorf("backup %s is damaged: %s; weir backup verify says more, and it is yours to remove", e.ID, e.Reason))
+			return cli.Shortfall(fmt.Errorf("backup %s is damaged: %s; weir backup verify says more; prune does not remove it", e.ID, e.Reason))
 		}
 	}
 	return nil
 }
 
-// log removes what log the backups that stay do not need. One that cannot be read
-// may need any, so that nothing is removed then; of binary logs nothing beside an
-// unfinished one, either, which may be resumed.
+// log removes the log that the remaining backups do not need. A backup that cannot be read may
+// need any log, so nothing is removed then. A binary log beside an unfinished backup, which may
+// be resumed, is also kept.
 func (v *pruneVerb) log(ctx context.Context, repo *archive.Repository, plan []archive.Decision) (int, error) {
 	var bases []archive.Entry
 	var stay []archive.Summary

@@ -142,7 +142,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	v.admin.add(f)
 }
 
-// complete judges the flags.
+// complete validates the flags and fills in defaults.
 func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 	o := &v.options
 	switch {
@@ -154,7 +154,7 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 		return errors.Join(v.dir.complete(f), checkProgress(v.progress))
 	}
 	if name := v.dir.used(f, familyOf(o.DSN)); name != "" {
-		return fmt.Errorf("--%s is about a data directory, and needs --to-dir", name)
+		return fmt.Errorf("--%s needs --to-dir: it is for a data directory", name)
 	}
 	if err := v.log.complete(f, v); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 		o.IndexWorkers = &v.indexWorkers
 	}
 	if familyOf(o.DSN) == familyMySQL && (o.IndexWorkers != nil || o.IndexTimeout != 0 || len(o.Tuning) > 0) {
-		return errors.New("--index-workers, --index-timeout and --set are about PostgreSQL")
+		return errors.New("--index-workers, --index-timeout and --set are for PostgreSQL only")
 	}
 	o.Verify = restore.Verify(v.verify)
 	o.Stop = !v.keepGoing
@@ -243,7 +243,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		return hinted(err)
 	}
 	if m.Partial {
-		result.Warnings = slices.Insert(result.Warnings, 0, "backup "+m.ID+" was asked to leave something out, such as tables or rows: weir backup list shows whether there is a whole one")
+		result.Warnings = slices.Insert(result.Warnings, 0, "backup "+m.ID+" is partial, without some tables or rows for example: weir backup list shows whether there is a whole one")
 	}
 	if !v.quiet {
 		printWarnings(stderr, result.Warnings)
@@ -272,8 +272,8 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	return v.report(m, result, replayed, stdout)
 }
 
-// leave writes what is left to do into a file, and lists it, but for what the
-// error names with which the restore ends.
+// leave writes what is left to do into a file, and lists the failures except the one that the
+// restore's error names.
 func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, stderr io.Writer) error {
 	if len(r.Failed)+len(r.Broken) == 0 || v.options.DryRun {
 		return nil
@@ -292,7 +292,7 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 	}
 	switch {
 	case len(r.Failed) == 0:
-		fmt.Fprintf(stderr, "the definitions of %d objects that were of no use at the source are in %s\n", len(r.Broken), f.Name())
+		fmt.Fprintf(stderr, "the definitions of %d objects that were unusable at the source are in %s\n", len(r.Broken), f.Name())
 	case r.Ended:
 		fmt.Fprintf(stderr, "%s failed, all others are restored; what is left to do is in %s\n", restore.Objects(len(r.Failed)), f.Name())
 	default:
@@ -301,8 +301,8 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 	return nil
 }
 
-// restFile opens the file of --failed-sql, or one here, or else one for temporary
-// files. It may hold definitions that are nobody else's business.
+// restFile opens the file of --failed-sql, or one in the current directory, or else a temporary
+// one. It is readable by its owner only.
 func (v *restoreVerb) restFile(id string) (*os.File, error) {
 	if v.failedSQL != "" {
 		return os.OpenFile(v.failedSQL, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -345,15 +345,15 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 	return err
 }
 
-// restored is what `weir restore --json` prints: an outcome, or, of a base backup,
-// the directory.
+// restored is the output of `weir restore --json`: an outcome or, for a base backup, the
+// directory.
 type restored struct {
 	ID string `json:"id"` // of the backup
 	*restoreOutcome
 	*restoredDir
 }
 
-// restoreOutcome is what was restored into a server.
+// restoreOutcome is the outcome of a restore into a server.
 type restoreOutcome struct {
 	ID       string          `json:"id"`                 // the backup that was restored
 	DryRun   bool            `json:"dry_run,omitempty"`  // nothing was restored: see plan
@@ -365,7 +365,7 @@ type restoreOutcome struct {
 	Failed   []failure       `json:"failed,omitempty"`   // objects that failed
 	Phases   []restore.Phase `json:"phases,omitempty"`   // in order
 
-	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each crew of workers
+	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each pool of workers
 	Footprint *bulk.Footprint  `json:"footprint,omitempty"` // the memory of this process at its peak
 
 	Plan      []restore.Step `json:"plan,omitempty"`   // of --dry-run: the steps
@@ -398,7 +398,7 @@ func printPlan(w io.Writer, plan []restore.Step) error {
 		if s.Done {
 			line += " - done before"
 		}
-		fmt.Fprintln(out, line) // Flush says what goes wrong
+		fmt.Fprintln(out, line) // Flush returns the error
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("print plan: %w", err)

@@ -20,26 +20,26 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// restoreLog is the part of `weir restore` that replays an archived binary log on
-// a backup of MySQL or MariaDB.
+// restoreLog is the part of `weir restore` that replays an archived binary log after a backup
+// of MySQL or MariaDB was restored.
 type restoreLog struct {
 	name     string
 	gtid     string
 	position string
 	latest   bool
 
-	on     bool // a replay is asked for
+	on     bool // a replay is requested
 	target dumpmy.LogTarget
 	place  string // of the log
 	label  string
 }
 
-// replayOutcome is what a replay did.
+// replayOutcome is the outcome of a replay.
 type replayOutcome struct {
 	Log          string    `json:"log"`                   // name of the log in the archive
 	From         string    `json:"from"`                  // the position at which the replay began
-	Position     string    `json:"position"`              // behind the last transaction
-	GTID         string    `json:"gtid,omitempty"`        // the transactions that the server has then
+	Position     string    `json:"position"`              // after the last transaction
+	GTID         string    `json:"gtid,omitempty"`        // the transactions that the server has after the replay
 	Transactions int       `json:"transactions"`          // number of transactions that were replayed
 	LogEnd       string    `json:"log_end"`               // the position up to which the log reaches
 	LogEndTime   time.Time `json:"log_end_time,omitzero"` // when its last transaction was committed
@@ -52,10 +52,10 @@ func (l *restoreLog) add(f *pflag.FlagSet) {
 	f.StringVar(&l.name, "log", "", "MySQL and MariaDB: which archived log (default the one that fits the backup)")
 }
 
-// logFlags ask for a replay or say something of it.
+// logFlags request a replay or configure it.
 var logFlags = []string{"target-latest", "target-gtid", "target-position", "log"}
 
-// used returns a flag that was given and is about a binary log, "" for none.
+// used returns a flag about a binary log that was given, or "".
 func (l *restoreLog) used(f *pflag.FlagSet) string {
 	for _, name := range logFlags {
 		if f.Changed(name) {
@@ -65,7 +65,7 @@ func (l *restoreLog) used(f *pflag.FlagSet) string {
 	return ""
 }
 
-// complete judges the flags of a restore into a server.
+// complete validates the flags of a restore into a server.
 func (l *restoreLog) complete(f *pflag.FlagSet, v *restoreVerb) (err error) {
 	if familyOf(v.options.DSN) != familyMySQL {
 		if name := l.used(f); name != "" {
@@ -85,7 +85,7 @@ func (l *restoreLog) complete(f *pflag.FlagSet, v *restoreVerb) (err error) {
 	case given == 0:
 		for _, name := range []string{"log", "log-from", "label"} {
 			if f.Changed(name) {
-				return fmt.Errorf("--%s is about replaying log, and needs --target-time, --target-gtid, --target-position or --target-latest", name)
+				return fmt.Errorf("--%s needs --target-time, --target-gtid, --target-position or --target-latest", name)
 			}
 		}
 		return nil
@@ -118,8 +118,7 @@ func (l *restoreLog) complete(f *pflag.FlagSet, v *restoreVerb) (err error) {
 	return nil
 }
 
-// parseGTID reads one GTID as its server writes it: 0-1-42, or UUID:42 or
-// UUID:TAG:42.
+// parseGTID parses one GTID as its server writes it: 0-1-42, or UUID:42 or UUID:TAG:42.
 func parseGTID(text string) (binlog.GTID, error) {
 	wrong := fmt.Errorf("%q: want one transaction, such as 0-1-42 (MariaDB) or 3e11fa47-71ca-11e1-9e33-c80aa9429562:42 (MySQL)", text)
 	var g binlog.GTID
@@ -150,8 +149,7 @@ func parseGTID(text string) (binlog.GTID, error) {
 	return binlog.GTID{Domain: uint32(domain), Server: uint32(server), Seq: seq}, nil
 }
 
-// past says why a target cannot be reached from a backup because it lies before
-// it, "" if it does not.
+// past returns why a target cannot be reached because it is before the backup, or "".
 func (l *restoreLog) past(m archive.Summary) (string, error) {
 	switch at := m.Position; {
 	case !l.target.Time.IsZero() && l.target.Time.Before(at.Time):
@@ -165,7 +163,7 @@ func (l *restoreLog) past(m archive.Summary) (string, error) {
 			return fmt.Sprintf("backup %s shows more than %s: it is at %s", m.ID, l.target.GTID, at.GTID), nil
 		}
 	case !l.target.Position.IsZero() && dumpmy.Before(l.target.Position, dumpmy.ManifestPosition(at)):
-		return fmt.Sprintf("backup %s is at %s, which is behind it", m.ID, dumpmy.ManifestPosition(at)), nil
+		return fmt.Sprintf("backup %s is at %s, which is after it", m.ID, dumpmy.ManifestPosition(at)), nil
 	}
 	return "", nil
 }
@@ -208,7 +206,7 @@ func (l *restoreLog) choose(ctx context.Context, place string) (string, error) {
 	case len(fit) == 0:
 		return "", fmt.Errorf("%s holds no complete backup from which the target can be reached%s; weir backup list shows all backups", repo, reason)
 	}
-	// One of some tables is no good for this, and then says so.
+	// A partial backup cannot be used, and is rejected later with an explanation.
 	for _, e := range slices.Backward(fit) {
 		if !e.Summary.Partial {
 			return e.ID, nil
@@ -217,15 +215,15 @@ func (l *restoreLog) choose(ctx context.Context, place string) (string, error) {
 	return fit[len(fit)-1].ID, nil
 }
 
-// replay is a replay that has been checked and can begin.
+// replay is a checked replay, ready to begin.
 type replay struct {
 	options loadmy.ReplayOptions
 	log     dumpmy.Log
 	check   *dumpmy.LogCheck
 }
 
-// prepare finds the log of a backup and reads it, so that what is wrong with it is
-// said before anything is restored.
+// prepare finds the log of a backup and reads it, so that problems with it are reported before
+// anything is restored.
 func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manifest, v *restoreVerb, stderr io.Writer) (*replay, error) {
 	if l.place != "" {
 		place = l.place
@@ -275,7 +273,7 @@ func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manif
 	return p, nil
 }
 
-// databases are those whose changes are replayed: nil for all.
+// databases returns the databases whose changes are replayed: nil for all.
 func (l *restoreLog) databases(m *archive.Manifest, v *restoreVerb) ([]string, error) {
 	o := v.options
 	if m.Attributes[dumpmy.AttrTables] != "" {
@@ -285,7 +283,7 @@ func (l *restoreLog) databases(m *archive.Manifest, v *restoreVerb) ([]string, e
 		return []string{o.Database}, nil
 	}
 	if m.Scope == "cluster" && m.Attributes[dumpmy.AttrDatabases] == "" {
-		return nil, nil // those that were made since, too
+		return nil, nil // including those that were created since
 	}
 	var names []string
 	for _, d := range m.Databases {
@@ -296,12 +294,12 @@ func (l *restoreLog) databases(m *archive.Manifest, v *restoreVerb) ([]string, e
 		return nil, cli.UsageError(err)
 	}
 	if m.Scope != "cluster" && !o.Create && len(names) == 1 && to != names[0] {
-		return nil, cli.UsageError(fmt.Errorf("the log is that of database %s, and --to names %s: log is replayed under the same name", names[0], to))
+		return nil, cli.UsageError(fmt.Errorf("the log is that of database %s, and --to names %s: log is replayed under the original name", names[0], to))
 	}
 	return names, nil
 }
 
-// hold keeps events from running until release is called.
+// hold prevents events from running until release is called.
 func (p *replay) hold(ctx context.Context, dsn string, quiet bool, stderr io.Writer) (release func() error, err error) {
 	held, again, err := loadmy.HoldEvents(ctx, dsn)
 	if err != nil {
@@ -313,7 +311,7 @@ func (p *replay) hold(ctx context.Context, dsn string, quiet bool, stderr io.Wri
 	return func() error { return again(context.WithoutCancel(ctx)) }, nil
 }
 
-// run replays.
+// run replays the log.
 func (p *replay) run(ctx context.Context, l *restoreLog, quiet bool, stderr io.Writer) (*replayOutcome, error) {
 	if end := p.check.EndTime; !quiet && l.target.Time.After(end) && !end.IsZero() {
 		fmt.Fprintf(stderr, "warning: the last transaction in the archived log is of %s, before the target: what came later is not there\n", end.UTC().Format(time.RFC3339))

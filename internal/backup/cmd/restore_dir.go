@@ -23,22 +23,22 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
-// restoreDir is the part of `weir restore` that makes a data directory.
+// restoreDir is the part of `weir restore` that creates a data directory.
 type restoreDir struct {
 	to          string
 	owner       string
 	tablespaces map[string]string
 	time        string
 	lsn         string
-	target      wal.Target // the rest of it
+	target      wal.Target // the rest of the target
 	logFrom     string
 	noLog       bool
 	program     string
 	label       string
 }
 
-// dirFlags are those that need --to-dir, and sharedFlags those that need it unless
-// a binary log is to be replayed.
+// dirFlags are the flags that need --to-dir, and sharedFlags those that need it unless a binary
+// log is replayed.
 var (
 	dirFlags = []string{
 		"owner", "tablespace-mapping", "target-lsn", "target-name", "target-immediate", "target-exclusive",
@@ -66,8 +66,8 @@ func (d *restoreDir) add(f *pflag.FlagSet) {
 	f.StringVar(&d.label, "label", "", "with a target: choose among backups of this label")
 }
 
-// used returns a flag that needs --to-dir and was given, "" for none, with a server
-// of a family to restore into.
+// used returns a flag that needs --to-dir, if a server of the family to is the target, and that
+// was given; or "".
 func (d *restoreDir) used(f *pflag.FlagSet, to family) string {
 	names := dirFlags
 	if to == familyPostgres {
@@ -81,7 +81,7 @@ func (d *restoreDir) used(f *pflag.FlagSet, to family) string {
 	return ""
 }
 
-// complete judges the flags.
+// complete validates the flags.
 func (d *restoreDir) complete(f *pflag.FlagSet) (err error) {
 	for _, name := range []string{
 		"database", "target", "rename", "create", "clean", "if-exists", "schema", "exclude-schema", "table", "exclude-table",
@@ -89,7 +89,7 @@ func (d *restoreDir) complete(f *pflag.FlagSet) (err error) {
 		"keep-going", "no-analyze", "verify", "jobs", "index-memory", "dry-run", "target-latest", "target-gtid", "target-position", "log",
 	} {
 		if f.Changed(name) {
-			return fmt.Errorf("--%s is about a running server; --to-dir restores files", name)
+			return fmt.Errorf("--%s is for a running server; --to-dir restores files", name)
 		}
 	}
 	if d.time != "" {
@@ -113,7 +113,7 @@ func (d *restoreDir) complete(f *pflag.FlagSet) (err error) {
 	return d.target.Validate()
 }
 
-// parseTargetTime reads a time as PostgreSQL writes it, or RFC 3339.
+// parseTargetTime parses a time as PostgreSQL writes it, or in RFC 3339.
 func parseTargetTime(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999Z07:00", "2006-01-02 15:04:05.999999Z07"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -123,7 +123,7 @@ func parseTargetTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--target-time %q: want a time with its zone, such as '2026-11-21 16:30:00+00'", text)
 }
 
-// ids are the numbers of --owner; -1 leaves things as they are.
+// ids returns the numeric IDs of --owner; -1 does not change the owner.
 func (d *restoreDir) ids() (uid, gid int, err error) {
 	if d.owner == "" {
 		return -1, -1, nil
@@ -152,7 +152,7 @@ func (d *restoreDir) ids() (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// run makes the data directory.
+// run creates the data directory.
 func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, stdout, stderr io.Writer) (err error) {
 	checked := d.target
 	if len(args) == 1 && args[0] != "-" && !strings.HasSuffix(args[0], ".tar") {
@@ -175,7 +175,7 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 			return err
 		}
 		args = append(args, id)
-		checked.Name = "" // which was looked for
+		checked.Name = "" // looked up already
 	}
 	r, err := openBackup(ctx, args, &v.keys)
 	if err != nil {
@@ -212,7 +212,8 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 	return d.report(r.Manifest(), opts, v, stdout)
 }
 
-// check sees that the log leads to a target, and returns what the server is told of it.
+// check checks that the log leads to a target, and returns the target to configure on the
+// server.
 func (d *restoreDir) check(ctx context.Context, place string, m *archive.Manifest, t wal.Target, keys *keyFlags) (wal.Target, error) {
 	if d.logFrom != "" {
 		place = d.logFrom
@@ -231,8 +232,8 @@ func (d *restoreDir) check(ctx context.Context, place string, m *archive.Manifes
 	return d.target.ForServer(ctx, storage, m, options)
 }
 
-// command is what the server runs for each file of the log: "" where there is no
-// log.
+// command returns the command that the server runs for each file of the log, or "" if there is
+// no log.
 func (d *restoreDir) command(ctx context.Context, place string, m *archive.Manifest, keys *keyFlags) (string, error) {
 	if d.noLog {
 		return "", nil
@@ -276,10 +277,10 @@ func (d *restoreDir) command(ctx context.Context, place string, m *archive.Manif
 	return strings.ReplaceAll(schedule.ShellLine(args), "%", "%%") + ` "%f" "%p"`, nil
 }
 
-// restoredDir is a base backup in its directory.
+// restoredDir is a base backup restored into its directory.
 type restoredDir struct {
 	Dir            string `json:"dir"`                       // the data directory
-	RestoreCommand string `json:"restore_command,omitempty"` // by which the server fetches log
+	RestoreCommand string `json:"restore_command,omitempty"` // with which the server fetches log
 }
 
 func (d *restoreDir) report(m *archive.Manifest, opts wal.DirOptions, v *restoreVerb, stdout io.Writer) error {

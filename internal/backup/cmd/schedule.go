@@ -71,7 +71,7 @@ var (
 	keepRule = regexp.MustCompile(`^(last|daily|weekly|monthly|yearly)=[0-9]+$|^within=[0-9]+[a-z0-9]+$`)
 )
 
-// complete judges the flags, and the arguments as weir backup would.
+// complete validates the flags, and the arguments as weir backup would.
 func (v *scheduleVerb) complete(args []string) error {
 	if v.program == "" {
 		path, err := os.Executable()
@@ -82,11 +82,11 @@ func (v *scheduleVerb) complete(args []string) error {
 	}
 	switch {
 	case !unitName.MatchString(v.name):
-		return fmt.Errorf("--name %q: no name of a unit", v.name)
+		return fmt.Errorf("--name %q: not a valid unit name", v.name)
 	case strings.ContainsAny(v.onCalendar+v.user+v.envFile+v.delay, "\r\n") || v.onCalendar == "" || v.user == "":
 		return errors.New("--on-calendar, --user, --env-file, --random-delay: one line each, and the first two not empty")
 	case !filepath.IsAbs(v.program):
-		return fmt.Errorf("--program %q: systemd wants the whole path", v.program)
+		return fmt.Errorf("--program %q: systemd needs an absolute path", v.program)
 	}
 	for _, rule := range v.prune {
 		if !keepRule.MatchString(rule) {
@@ -117,15 +117,15 @@ func (v *scheduleVerb) complete(args []string) error {
 	return nil
 }
 
-// scheduled returns the command of weir backup that args are of, with its flags set,
-// and its arguments.
+// scheduled returns the command of weir backup that args invoke, with its flags set, and its
+// arguments.
 func scheduled(args []string) (*cobra.Command, []string, error) {
 	backup, rest, err := newBackupCommand().Find(args)
 	if err != nil {
 		return nil, nil, fmt.Errorf("weir backup: %w", err)
 	}
 	if name := backup.Name(); name != "backup" && name != "base" && name != "binlog" {
-		return nil, nil, fmt.Errorf("weir backup %s is no backup that ends: contrib/systemd holds units for what runs all the time", name)
+		return nil, nil, fmt.Errorf("weir backup %s does not end by itself: contrib/systemd has units for verbs that run all the time", name)
 	}
 	if err := backup.ParseFlags(rest); err != nil {
 		return nil, nil, fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
@@ -138,7 +138,7 @@ var pathFlags = []string{
 	"to", "encrypt-recipients-file", "encrypt-passphrase-file", "metrics-file", "temp-dir",
 }
 
-// whole makes paths of args whole ones: a unit and a crontab run elsewhere.
+// whole makes the paths in args absolute: a unit and a crontab run in other directories.
 func (v *scheduleVerb) whole(args []string) ([]string, error) {
 	out := slices.Clone(args)
 	for i, a := range out {
@@ -165,11 +165,11 @@ func (v *scheduleVerb) whole(args []string) ([]string, error) {
 	return append(out, "--until-now"), nil
 }
 
-// place is where the backups go.
+// place returns where the backups are stored.
 func (v *scheduleVerb) place(args []string) string {
 	backup, _, err := scheduled(args)
 	if err != nil {
-		return "" // complete has refused it
+		return "" // complete has rejected it
 	}
 	return backup.Flag("to").Value.String()
 }

@@ -1,5 +1,5 @@
-// Package backupcmd is the command line of weir backup and of all verbs that read or
-// keep what it writes.
+// Package backupcmd is the command line of weir backup, and of the verbs that read and manage
+// its archives.
 package backupcmd
 
 import (
@@ -17,7 +17,7 @@ func Verbs() []*cobra.Command {
 		newBackupCommand(),
 		newRestoreCommand(),
 		newWALFetchCommand(),
-		// Where these were before they stood below backup.
+		// The old names of verbs that are now below backup.
 		cli.Moved(newVerifyCommand(), "backup verify"),
 		cli.Moved(newListCommand(), "backup list"),
 		cli.Moved(newPruneCommand(), "backup prune"),
@@ -30,14 +30,14 @@ func Verbs() []*cobra.Command {
 	return verbs
 }
 
-// announce has storages say on the error stream what keeps them waiting, unless --quiet is given.
+// announce makes storages report on standard error what they wait for, unless --quiet is given.
 func announce(cmd *cobra.Command) {
 	if quiet := cmd.Flag("quiet"); quiet != nil && quiet.Changed {
 		return
 	}
 	out, clear := cmd.ErrOrStderr(), ""
 	if terminalWidth(out) != nil {
-		clear = "\r\x1b[K" // the bar of the progress
+		clear = "\r\x1b[K" // clears the progress bar
 	}
 	cmd.SetContext(archive.WithNotice(cmd.Context(), func(line string) { fmt.Fprintln(out, clear+line) }))
 }

@@ -30,7 +30,7 @@ type verifyVerb struct {
 	progress   string
 }
 
-// verifyReport is what `weir backup verify --json` prints.
+// verifyReport is the output of `weir backup verify --json`.
 type verifyReport struct {
 	ID string `json:"id"` // the backup that was verified
 	OK bool   `json:"ok"` // nothing is wrong
@@ -130,13 +130,13 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 		return failed
 	}
 	if !report.OK {
-		return cli.Shortfall(fmt.Errorf("backup %s is not good", m.ID))
+		return cli.Shortfall(fmt.Errorf("backup %s is damaged", m.ID))
 	}
 	return nil
 }
 
-// wrongKey returns an error when the key opens no chunk at all: that is no damage.
-// One chunk that it does not open is.
+// wrongKey returns an error if the key opens no chunk at all, which is not damage. A single
+// chunk that it does not open is damaged.
 func wrongKey(v *archive.Verification) error {
 	if len(v.Bad) == 0 || len(v.Bad) < v.Chunks {
 		return nil
@@ -149,7 +149,7 @@ func wrongKey(v *archive.Verification) error {
 	return hinted(v.Bad[0])
 }
 
-// bytes reads the backup.
+// bytes verifies the bytes of the backup.
 func (v *verifyVerb) bytes(ctx context.Context, r *archive.Reader, stderr io.Writer) (*archive.Verification, error) {
 	progress := &bulk.Progress{}
 	progress.Phase("read")
@@ -172,7 +172,7 @@ func (v *verifyVerb) bytes(ctx context.Context, r *archive.Reader, stderr io.Wri
 	})
 }
 
-// verifyLog reads the log that belongs to a base backup.
+// verifyLog verifies the log that belongs to a base backup.
 func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Manifest) (*wal.Verification, error) {
 	keys, err := v.keys.options()
 	if err != nil {
@@ -185,8 +185,8 @@ func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Man
 	return wal.Verify(ctx, storage, m, keys)
 }
 
-// verifyBinlog reads the binary log from a backup on. Log that does not reach back
-// to the backup is something bad that was found.
+// verifyBinlog verifies the binary log that follows a backup. If the log does not reach back to
+// the backup, that is a problem in the report.
 func (v *verifyVerb) verifyBinlog(ctx context.Context, place string, m *archive.Manifest) (*dumpmy.LogCheck, error) {
 	storage, err := archive.OpenStorage(ctx, place)
 	if err != nil {
@@ -215,7 +215,7 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 		DSN: dsn, Create: !cluster, Sandbox: familyOfBackup(m) == familyPostgres,
 		Verify: restore.VerifyRows, NoAnalyze: true, Progress: &bulk.Progress{},
 	}
-	// PostgreSQL's may have a name that every server has.
+	// PostgreSQL's database may have a name that every server has.
 	if !cluster && familyOfBackup(m) == familyPostgres {
 		o.Target = "weir_verify"
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// privateServer starts a server that can take a backup, and returns its DSN.
+// privateServer starts a server that can restore the backup, and returns its DSN.
 func (v *verifyVerb) privateServer(ctx context.Context, m *archive.Manifest) (dsn string, stop func() error, err error) {
 	if familyOfBackup(m) == familyPostgres {
 		p, err := lab.StartPostgres(ctx, lab.PostgresConfig{

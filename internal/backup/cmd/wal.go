@@ -30,14 +30,14 @@ type walVerb struct {
 	json        cli.JSON[walOutcome]
 }
 
-// walOutcome is what `weir backup wal --json` prints.
+// walOutcome is the output of `weir backup wal --json`.
 type walOutcome struct {
 	System     string `json:"system"`     // identifier of the cluster
 	Location   string `json:"location"`   // where the archive is
 	Position   string `json:"position"`   // up to which the log is archived
 	Timeline   uint32 `json:"timeline"`   // of position
 	Segments   int64  `json:"segments"`   // completed since the start
-	Reconnects int64  `json:"reconnects"` // how often the connection to the server was made again
+	Reconnects int64  `json:"reconnects"` // how often weir has reconnected to the server
 }
 
 func newBackupWALCommand() *cobra.Command {
@@ -51,12 +51,12 @@ and the unfinished one every --flush-interval. If the server is lost, at most th
 of that interval is lost with it.
 
 It runs until it is interrupted, and reconnects by itself. After a crash it continues
-behind the last complete segment. A replication slot makes the server keep the log in
+after the last complete segment. A replication slot makes the server keep the log in
 the meantime; when you stop archiving for good, remove the slot with --drop-slot, or
 the server's disk fills up.
 
 If the server has removed log that was not archived, the archive has a gap. That is an
-error; --allow-gap continues behind the gap. A base backup from before a gap cannot be
+error; --allow-gap continues after the gap. A base backup from before a gap cannot be
 replayed past it.`,
 		Example: `  weir backup wal postgres://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_wal.prom
   weir backup wal postgres://replicator@db/ --to /backups --until-now
@@ -78,11 +78,11 @@ replayed past it.`,
 	}
 	f, o := cmd.Flags(), &v.options
 	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
-	f.StringVar(&o.Slot, "slot", wal.DefaultSlot, "replication slot, made if it does not exist")
+	f.StringVar(&o.Slot, "slot", wal.DefaultSlot, "replication slot, created if it does not exist")
 	f.BoolVar(&o.Temporary, "temporary-slot", false, "use a slot that the server drops when the connection ends")
 	f.BoolVar(&v.dropSlot, "drop-slot", false, "remove the slot and exit")
 	f.DurationVar(&o.FlushInterval, "flush-interval", wal.DefaultFlushInterval, "how often the unfinished segment is archived")
-	f.BoolVar(&o.AllowGap, "allow-gap", false, "continue behind log that the server no longer has")
+	f.BoolVar(&o.AllowGap, "allow-gap", false, "continue after log that the server no longer has")
 	f.BoolVar(&o.UntilNow, "until-now", false, "exit when all log that the server has now is archived")
 	f.StringVar(&o.SpoolDir, "spool-dir", "", "directory for the segment that is being received")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
@@ -113,7 +113,7 @@ func (v *walVerb) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	// Lines and numbers come from goroutines of the receiver.
+	// Messages and status come from goroutines of the receiver.
 	var mu sync.Mutex
 	var last wal.Status
 	v.options.Say = func(format string, args ...any) {

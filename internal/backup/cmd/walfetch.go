@@ -13,9 +13,9 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// exitAbortRecovery makes a server give up its recovery. It takes a lower code for
-// "there is no such file", which is the end of the log: a storage that is away for
-// a moment must not look like that.
+// exitAbortRecovery makes a server abort its recovery. The server takes a lower code for "the
+// file does not exist", which is the end of the log: a storage that is unreachable for a moment
+// must not look like that.
 const exitAbortRecovery = 126
 
 func newWALFetchCommand() *cobra.Command {
@@ -44,7 +44,7 @@ the server stop, instead of taking this for the end of the log.`,
 				return wal.Fetch(cmd.Context(), storage, system, args[1], opts, w)
 			})
 			switch {
-			case errors.Is(err, archive.ErrNotExist): // routine: servers ask for more than there can be
+			case errors.Is(err, archive.ErrNotExist): // routine: servers ask for more files than there can be
 				return fmt.Errorf("%s is not in the archive", args[1])
 			case err != nil:
 				return cli.Exit(exitAbortRecovery, hinted(err))
@@ -54,11 +54,11 @@ the server stop, instead of taking this for the end of the log.`,
 	}
 	cmd.Flags().StringVar(&system, "system", "", "system identifier of the cluster (required)")
 	keys.add(cmd.Flags())
-	_ = cmd.MarkFlagRequired("system") // it fails only for a flag that is not there
+	_ = cmd.MarkFlagRequired("system") // fails only for a flag that does not exist
 	return cmd
 }
 
-// fetchTo writes a file that gets its name when it is whole.
+// fetchTo writes a file, which gets its name when it is complete.
 func fetchTo(path string, fetch func(io.Writer) error) (err error) {
 	f, err := os.OpenFile(path+".weir", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package check holds what an examination found: of a machine (package doctor), or of the
-// servers that a configuration names.
+// Package check represents the results of checks: of a machine (package doctor), or of the
+// servers in a configuration.
 package check
 
 import (
@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// State is what a check found.
+// State is the result of a check.
 type State string
 
-// The states of a check. Limited works, with what Detail says.
+// The states of a check. Limited means that it works with the limits in Detail.
 const (
 	Yes     State = "yes"
 	Limited State = "limited"
@@ -21,15 +21,15 @@ const (
 type Check struct {
 	Name  string `json:"name"`  // what was checked
 	State State  `json:"state"` // yes, limited or no
-	// Detail is what was found, with figures where there are any.
+	// Detail is what was found, with figures if there are any.
 	Detail string `json:"detail"`
-	// For says what needs it.
+	// For says what needs this.
 	For string `json:"for"`
-	// Hint is what to do about it, if anything can be done.
+	// Hint says what to do, if anything can be done.
 	Hint string `json:"hint,omitempty"`
 }
 
-// Count returns how many checks have a state.
+// Count returns the number of checks with a state.
 func Count(checks []Check, state State) (n int) {
 	for _, c := range checks {
 		if c.State == state {
@@ -39,7 +39,7 @@ func Count(checks []Check, state State) (n int) {
 	return n
 }
 
-// Print prints one line for each check, and below it what can be done.
+// Print prints one line for each check, followed by its hint.
 func Print(w io.Writer, checks []Check) error {
 	width := 0
 	for _, c := range checks {

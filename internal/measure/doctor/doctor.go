@@ -1,10 +1,6 @@
-// Package doctor finds out what a machine allows to measure, tool by tool. It
-// tries each of them instead of asking whether it is installed: a profiler that
-// is there and not permitted, or a counter that a hypervisor does not pass on, is
-// what makes measurements fail.
-//
-// It changes nothing. What it starts ends at once, and probes of networks run
-// in a private one.
+// Package doctor finds out what can be measured on a machine, tool by tool. It tries each tool
+// instead of checking whether it is installed: measurements fail because of a profiler that is
+// not permitted, or a counter that a hypervisor does not provide.
 package doctor
 
 import (
@@ -33,18 +29,18 @@ const (
 	No      = check.No
 )
 
-// Config is one examination.
+// Config configures an examination.
 type Config struct {
-	// Dir is the directory whose disk is measured. Default: the temporary one.
+	// Dir is the directory whose disk is measured. Default: the directory for temporary files.
 	Dir string
-	// Root is where /proc and /sys are. Default: "/". Tests have others.
+	// Root is the directory with /proc and /sys. Default: "/". Tests use others.
 	Root string
-	// Patience is how long a single tool may take. Default: 5 s.
+	// Patience is the time limit for a single tool. Default: 5 s.
 	Patience time.Duration
 }
 
-// Examine makes all checks, in an order that reads well. It takes about a second.
-// When ctx ends, the checks that were made so far are returned with its error.
+// Examine runs all checks, in an order that reads well. It takes about a second. When ctx ends,
+// it returns the checks so far, with ctx's error.
 func Examine(ctx context.Context, c Config) ([]Check, error) {
 	if c.Dir == "" {
 		c.Dir = os.TempDir()
@@ -74,7 +70,7 @@ func Examine(ctx context.Context, c Config) ([]Check, error) {
 // examiner makes the checks.
 type examiner struct{ Config }
 
-// read returns a file below the root, without the space around its content.
+// read returns the content of a file below the root, without surrounding white space.
 func (e *examiner) read(path string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(e.Root, path))
 	return strings.TrimSpace(string(b)), err
@@ -85,8 +81,7 @@ func (e *examiner) exists(path string) bool {
 	return err == nil
 }
 
-// command runs a tool and returns the last line that it printed, on whatever
-// channel.
+// command runs a tool and returns the last line of its output.
 func (e *examiner) command(ctx context.Context, prepare func(*exec.Cmd), name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.Patience)
 	defer cancel()
@@ -107,7 +102,7 @@ func lastLine(s string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// missing is the check of a tool that is not installed.
+// missing completes the check of a tool that is not installed.
 func missing(c Check, err error, hint string) (Check, bool) {
 	if !errors.Is(err, exec.ErrNotFound) {
 		return c, false
@@ -116,7 +111,7 @@ func missing(c Check, err error, hint string) (Check, bool) {
 	return c, true
 }
 
-// permitted turns the error of a system call into words for an operator.
+// permitted returns the text for the error of a system call.
 func permitted(err error) string {
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -128,7 +123,7 @@ func permitted(err error) string {
 	}
 }
 
-// micros writes nanoseconds as microseconds, and from a thousand of those on as
+// micros formats nanoseconds as microseconds or, from a thousand microseconds on, as
 // milliseconds.
 func micros(ns int64) string {
 	if ns >= 999_500 {

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The checks of this file try what the kernel offers for looking inside.
+// The checks of this file try the kernel's interfaces for observation.
 
-// manyClients is how many open files ten thousand clients and their backends
-// need.
+// manyClients is the number of open files that ten thousand clients and their backends need.
 const manyClients = 11_000
 
 func (e *examiner) openFiles(context.Context) Check {
@@ -33,13 +32,13 @@ func (e *examiner) openFiles(context.Context) Check {
 	return c
 }
 
-// arrivalTimes asks a TCP socket to tell when what it received had arrived.
+// arrivalTimes requests timestamps for the data that a TCP socket receives.
 func (e *examiner) arrivalTimes(context.Context) Check {
 	c := Check{Name: "arrival times", State: Yes, For: "telling the server's time from the wake-up of the client", Detail: "SO_TIMESTAMPING on TCP"}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_RX_SOFTWARE|unix.SOF_TIMESTAMPING_SOFTWARE)
-		unix.Close(fd) // was never connected
+		unix.Close(fd) // it was never connected
 	}
 	if err != nil {
 		c.State, c.Detail = No, permitted(err)
@@ -101,7 +100,7 @@ func (e *examiner) hardwareEvents(context.Context) Check {
 	return c
 }
 
-// tracing is where the kernel's tracing files are, "" if nowhere.
+// tracing returns the directory of the kernel's tracing files, or "".
 func (e *examiner) tracing() string {
 	for _, dir := range []string{"sys/kernel/tracing", "sys/kernel/debug/tracing"} {
 		if e.exists(dir + "/events") {
@@ -147,13 +146,13 @@ func (e *examiner) typeInformation(context.Context) Check {
 	return c
 }
 
-// programs loads the smallest eBPF program there is: return 0.
+// programs loads the smallest possible eBPF program: return 0.
 func (e *examiner) programs(context.Context) Check {
 	c := Check{Name: "eBPF", State: Yes, For: "the server's time split by cause, without its help"}
 	// mov r0, 0; exit
 	code := &[16]byte{0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0}
 	license := &[4]byte{'G', 'P', 'L', 0}
-	var pinned runtime.Pinner // the kernel gets addresses that Go does not know of
+	var pinned runtime.Pinner // the kernel gets addresses that Go does not track
 	pinned.Pin(code)
 	pinned.Pin(license)
 	defer pinned.Unpin()
@@ -223,7 +222,7 @@ func (e *examiner) bpftrace(ctx context.Context) Check {
 	return c
 }
 
-// ownNetwork has a command run in a network of its own, which ends with it.
+// ownNetwork makes a command run in a network namespace of its own.
 func ownNetwork(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// The checks of this file look at the machine itself: what it has, and what the
-// simplest things cost on it.
+// The checks of this file examine the machine itself: its resources, and the cost of the
+// simplest operations.
 
 func (e *examiner) processors(context.Context) Check {
 	env := measure.ReadEnvironment()
@@ -43,8 +43,7 @@ func (e *examiner) memory(context.Context) Check {
 
 func gib(n int64) float64 { return float64(n) / (1 << 30) }
 
-// quota looks for a limit on CPU time, which stops a process in the middle of
-// what is measured.
+// quota looks for a limit on CPU time, which would stop a process during a measurement.
 func (e *examiner) quota(context.Context) Check {
 	c := Check{Name: "cgroups", For: "limits on what is measured"}
 	s, err := e.read("proc/self/cgroup")
@@ -70,8 +69,8 @@ func (e *examiner) quota(context.Context) Check {
 	return c
 }
 
-// cgroupPath returns the version that rules CPU time and the group of this
-// process in it.
+// cgroupPath returns the cgroup version that limits CPU time, and the group of this process in
+// it.
 func cgroupPath(s string) (version, path string) {
 	version = "2"
 	for line := range strings.Lines(s) {
@@ -100,7 +99,7 @@ func (e *examiner) clock(context.Context) Check {
 	const n = 20_000
 	clock := measure.NewClock()
 	best := int64(1 << 62)
-	for range 5 { // the quietest of five
+	for range 5 { // the fastest of five
 		start := clock.Now()
 		for range n {
 			clock.Now()
@@ -115,13 +114,13 @@ func (e *examiner) clock(context.Context) Check {
 	return c
 }
 
-// timer looks at how late short sleeps end: an open loop starts by them.
+// timer measures how late short sleeps end, which start the operations of an open loop.
 func (e *examiner) timer(ctx context.Context) Check {
 	c := Check{Name: "timer", State: Yes, For: "open loops, delays of a relay"}
 	const n, pause = 40, 200_000
 	var precise, plain measure.Hist
 	done := make(chan error)
-	go func() { // of its own, since its thread ends with it
+	go func() { // a goroutine of its own, because its thread ends with it
 		s, clock := measure.NewSleeper(), measure.NewClock()
 		var err error
 		for range n {
@@ -151,7 +150,7 @@ func (e *examiner) timer(ctx context.Context) Check {
 	return c
 }
 
-// loopback measures a byte there and back over TCP, both ends in this process.
+// loopback measures a round trip of a byte over TCP, with both ends in this process.
 func (e *examiner) loopback(ctx context.Context) Check {
 	c := Check{Name: "loopback", For: "the cost of a round trip without a network"}
 	h, err := pingPong(ctx, 200, e.Patience)
@@ -163,8 +162,8 @@ func (e *examiner) loopback(ctx context.Context) Check {
 	return c
 }
 
-// pingPong makes n round trips, or as many as a busy machine makes in a second. A
-// single one may take as long as patience.
+// pingPong makes n round trips, or as many as a busy machine makes in a second. A single one
+// may take as long as patience.
 func pingPong(ctx context.Context, n int, patience time.Duration) (_ *measure.Hist, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,7 +178,7 @@ func pingPong(ctx context.Context, n int, patience time.Duration) (_ *measure.Hi
 			return // the listener was closed: the other side reports why
 		}
 		defer conn.Close()
-		// Ends with the connection; what was not echoed the other side misses.
+		// It ends with the connection; the other side notices what was not echoed.
 		_, _ = io.Copy(conn, conn)
 	}()
 	var d net.Dialer

@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// Arrivals is a schedule of intended starts. It reads no clock, so a load
-// generator of any make can follow one. One goroutine at a time.
+// Arrivals is a schedule of intended starts. It reads no clock, so any load generator can
+// follow it. It is used by one goroutine at a time.
 type Arrivals interface {
-	// Next returns the next intended start, in nanoseconds since the run began.
-	// It never goes back.
+	// Next returns the next intended start, in nanoseconds since the beginning of the run. It
+	// never decreases.
 	Next() int64
 	// Rate is the mean number of starts a second.
 	Rate() float64
@@ -25,8 +25,8 @@ func checkRate(rate float64) error {
 	return nil
 }
 
-// Constant returns starts at equal distances: the i-th is at i/rate, so that the
-// rounding of one does not add up over many.
+// Constant returns starts at equal intervals: the i-th is at i/rate, so that rounding errors do
+// not add up.
 func Constant(rate float64) (Arrivals, error) {
 	if err := checkRate(rate); err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func (c *constant) Next() int64 {
 
 func (c *constant) Rate() float64 { return c.rate }
 
-// Poisson returns starts at random distances, as those of many users who know
-// nothing of each other. The same seed gives the same starts.
+// Poisson returns starts at random intervals, as those of many independent users. The same seed
+// gives the same starts.
 func Poisson(rate float64, seed uint64) (Arrivals, error) {
 	if err := checkRate(rate); err != nil {
 		return nil, err

@@ -11,52 +11,51 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// Op is one operation of a worker, which are numbered from 0. It returns nil when
-// it was answered as expected. It must return soon after ctx is done; until then
-// ctx costs it nothing.
+// Op is one operation of a worker; workers are numbered from 0. It returns nil if it was
+// answered as expected. It must return soon after ctx is done.
 type Op func(ctx context.Context, worker int) error
 
-// Config is one run.
+// Config configures a run.
 type Config struct {
-	// Workers is the number of operations under way at once: always, in a closed
-	// loop, and at most, in an open one. Required.
+	// Workers is the number of concurrent operations: in a closed loop always, in an open loop
+	// at most. Required.
 	Workers int
 	// Arrivals makes the loop an open one. Default: closed.
 	Arrivals Arrivals
-	// Warmup is the longest time to wait for the rate and the median latency to
-	// settle (see measure.Steady) before the window opens. Default: none, the
-	// window holds the first operation.
+	// Warmup is the longest time to wait for the rate and the median latency to settle (see
+	// measure.Steady) before the window opens. Default: none, the window includes the first
+	// operation.
 	Warmup time.Duration
 	// FixedWarmup makes the warm-up last the whole of Warmup. Default: it ends
 	// as soon as the run has settled.
 	FixedWarmup bool
-	// Duration of the measured window. One of Duration and Count is required;
-	// with both, what comes first ends the run.
+	// Duration is the length of the measured window. Duration or Count is required; with both,
+	// the run ends at whichever is reached first.
 	Duration time.Duration
-	// Count of the operations started within the window.
+	// Count is the number of operations to start within the window.
 	Count int64
-	// Drain is how long answers are waited for after the window. Default: 10 s.
+	// Drain is how long to wait for answers after the window. Default: 10 s.
 	Drain time.Duration
-	// MaxBacklog is how many starts may be due and wait for a worker; more are
-	// dropped and counted. Default: 65536.
+	// MaxBacklog is how many starts may be due and wait for a worker; further ones are dropped
+	// and counted. Default: 65536.
 	MaxBacklog int
-	// Interval of the time series. Default: 1 s.
+	// Interval is that of the time series. Default: 1 s.
 	Interval time.Duration
-	// Classify names the class of an error. Default: "error".
+	// Classify returns the class of an error. Default: "error".
 	Classify func(error) string
-	// Watch reads the usage of processes by role at both ends of the window.
-	// measure.ClientRole need not be given: it is this process.
+	// Watch reads the usage of processes, by role, at both ends of the window. Without an entry
+	// for measure.ClientRole, that is this process.
 	Watch map[string]func() (measure.Usage, error)
-	// Window, if not nil, is called when the window opens, before any operation
-	// belongs to it, as to reset what operations record by themselves.
+	// Window, if not nil, is called when the window opens, before any operation belongs to it:
+	// to reset what operations record themselves, for example.
 	Window func()
 
-	// Ended, if not nil, is called for each operation that enters Cold.Latency or
-	// Outcome.Latency, by its worker and right after it, so that more can be kept
-	// of it in the same place.
+	// Ended, if not nil, is called for each operation that is recorded in Cold.Latency or
+	// Outcome.Latency, by its worker right after it, so that more can be recorded about the
+	// same operations.
 	Ended func(Ended)
 
-	// sleeper makes what the open loop waits with, in its own goroutine.
+	// sleeper returns what the open loop waits with, in its own goroutine.
 	sleeper func() sleeper
 }
 
@@ -64,8 +63,8 @@ type sleeper interface {
 	Until(ctx context.Context, clock measure.Clock, ns int64) error
 }
 
-// Ended is an operation that was answered as expected. Times are nanoseconds since
-// the run began.
+// Ended is an operation that was answered as expected. Times are in nanoseconds since the
+// beginning of the run.
 type Ended struct {
 	Worker                     int
 	Cold                       bool // it belongs to the phase before the window
@@ -99,34 +98,32 @@ func (c Config) validate(op Op) error {
 	return nil
 }
 
-// shards is how many recorders the workers share: enough that they hardly meet,
-// and few enough that a thousand workers need no 200 MB.
+// shards returns how many recorders the workers share: enough that they rarely contend, and few
+// enough that a thousand workers do not need 200 MB.
 func (c Config) shards() int { return min(c.Workers, 4*runtime.GOMAXPROCS(0)) }
 
-// Outcome is what a run yields.
+// Outcome is the result of a run.
 type Outcome struct {
 	Started time.Time
 	// Seconds is the length of the window.
 	Seconds float64
-	// Ops counts operations answered as expected, Errors the others by class. In
-	// a closed loop an operation belongs to the window in which it ended, in an
-	// open loop to that of its intended start, so that one which is answered late
-	// does not get lost.
+	// Ops counts operations answered as expected, Errors the others by class. In a closed loop
+	// an operation belongs to the window in which it ended; in an open loop to that of its
+	// intended start, so that late answers are not lost.
 	Ops    int64
 	Errors map[string]int64
-	// Latency holds the operations in Ops, Service the same from their actual
-	// start (nil in a closed loop), FailedLatency those in Errors.
+	// Latency has the operations in Ops, Service the same from their actual start (nil in a
+	// closed loop), FailedLatency those in Errors.
 	Latency, Service, FailedLatency *measure.Hist
 	Series                          *measure.Series
-	// MeanInFlight is the mean number under way or waiting for a worker.
+	// MeanInFlight is the mean number of operations that were running or waiting for a worker.
 	MeanInFlight float64
 	Generator    measure.Generator
 	Processes    map[string]measure.Usage
 	Machine      measure.Activity
-	// Cold is what came before the window. Nil without a warm-up.
+	// Cold is the phase before the window. Nil without a warm-up.
 	Cold *Cold
-	// Interrupted tells that the run ended before its time. What is here is valid
-	// for the part that ran.
+	// Interrupted says that the run ended early. The figures are valid for the part that ran.
 	Interrupted bool
 }
 
@@ -135,5 +132,5 @@ type Cold struct {
 	Seconds float64
 	Ops     int64
 	Latency *measure.Hist
-	Steady  bool // it had settled; otherwise Config.Warmup ended it
+	Steady  bool // it settled; otherwise Config.Warmup ended it
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// never is a point in time that does not come.
+// never is a point in time that is never reached.
 const never = int64(math.MaxInt64)
 
-// recorder is what all workers of a run record into.
+// recorder is shared by all workers of a run.
 type recorder struct {
 	config Config
 	clock  measure.Clock
 	open   bool
 
-	// from and to bound the window; from is never until it opens, to until it
-	// closes.
+	// from and to delimit the window; from is never until it opens, to until it closes.
 	from, to atomic.Int64
 
 	shards   []shard
@@ -27,7 +26,7 @@ type recorder struct {
 	timeline *measure.Timeline // since the window opened
 }
 
-// warmInterval is what the warm-up is watched in.
+// warmInterval is the length of the intervals during the warm-up, in nanoseconds.
 const warmInterval = int64(100e6)
 
 func newRecorder(c Config, clock measure.Clock) *recorder {
@@ -43,20 +42,20 @@ func newRecorder(c Config, clock measure.Clock) *recorder {
 	return r
 }
 
-// shard is the part that some of the workers record into.
+// shard is the part of the recorder that some of the workers use.
 type shard struct {
-	mu                             sync.Mutex // guards all below
+	mu                             sync.Mutex // guards the fields below
 	cold, latency, service, failed measure.Hist
 	errors                         map[string]int64
-	answered                       int64 // within the window, whenever they were due
+	answered                       int64 // within the window, even if they were due before it
 	startNs, startCount            int64 // sums over all starts so far
 	endNs, endCount                int64 // and over all ends
 	_                              [24]byte
 }
 
-// mark sets one end of the window to the present, which it returns. No shard records
-// meanwhile, so that what was recorded before ended before, and what is recorded
-// after is judged by the new end, however late this goroutine is.
+// mark sets one end of the window to the current time, which it returns. No shard records
+// meanwhile: what was recorded before had ended before, and what is recorded later is judged by
+// the new end, however late this goroutine runs.
 func (r *recorder) mark(end *atomic.Int64) int64 {
 	for i := range r.shards {
 		r.shards[i].mu.Lock()
@@ -67,7 +66,7 @@ func (r *recorder) mark(end *atomic.Int64) int64 {
 	return now
 }
 
-// opened reports whether the window was open at a time that has come.
+// opened reports whether the window was open at a time in the past.
 func (r *recorder) opened(at int64) bool {
 	s := &r.shards[0]
 	s.mu.Lock()
@@ -75,7 +74,7 @@ func (r *recorder) opened(at int64) bool {
 	return at >= r.from.Load()
 }
 
-// started notes that an operation is under way.
+// started records the start of an operation.
 func (r *recorder) started(worker int, at int64) {
 	s := &r.shards[worker%len(r.shards)]
 	s.mu.Lock()
@@ -84,7 +83,8 @@ func (r *recorder) started(worker int, at int64) {
 	s.mu.Unlock()
 }
 
-// ended records an operation. In a closed loop it was intended when it began.
+// ended records the end of an operation. In a closed loop, its intended start is its actual
+// start.
 func (r *recorder) ended(worker int, intended, began, end int64, err error) {
 	kept, cold := r.keep(worker, intended, began, end, err)
 	if kept && err == nil && r.config.Ended != nil {
@@ -92,7 +92,7 @@ func (r *recorder) ended(worker int, intended, began, end int64, err error) {
 	}
 }
 
-// keep reports whether the operation belongs to the window or to what came before.
+// keep reports whether the operation belongs to the window or to the phase before.
 func (r *recorder) keep(worker int, intended, began, end int64, err error) (kept, cold bool) {
 	i := worker % len(r.shards)
 	s := &r.shards[i]
@@ -141,10 +141,9 @@ func (r *recorder) keep(worker int, intended, began, end int64, err error) (kept
 	return true, false
 }
 
-// inFlightNs is the time integral of the number under way, from the start of the
-// run to a point in time: what has ended took the difference of its two ends, and
-// what has not is under way since its start. Sums wrap around, and their
-// differences are right nevertheless.
+// inFlightNs returns the time integral of the number of running operations, from the start of
+// the run to a point in time: ended operations contribute their duration, and others the time
+// since their start. The sums may overflow, but their differences are right.
 func (r *recorder) inFlightNs(at int64) int64 {
 	var sum, n int64
 	for i := range r.shards {
@@ -157,7 +156,7 @@ func (r *recorder) inFlightNs(at int64) int64 {
 	return sum + n*at
 }
 
-// unfinished is how many operations began and did not end.
+// unfinished returns how many operations began and did not end.
 func (r *recorder) unfinished() int64 {
 	var n int64
 	for i := range r.shards {

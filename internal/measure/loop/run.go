@@ -13,13 +13,12 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// errOver is why operations are given up that had no answer when Config.Drain
-// was over.
+// errOver is the cause for cancelling operations without an answer after Config.Drain.
 var errOver = errors.New("the run is over")
 
-// Run drives op as configured and returns what happened. When ctx ends before
-// the run does, it returns both the outcome so far, marked as interrupted, and
-// ctx's cause; the outcome is nil when the window had not opened.
+// Run runs op as configured and returns the outcome. If ctx ends before the run does, it
+// returns both the outcome so far, marked as interrupted, and ctx's cause; the outcome is nil
+// if the window had not opened.
 func Run(ctx context.Context, c Config, op Op) (*Outcome, error) {
 	if err := c.validate(op); err != nil {
 		return nil, err
@@ -30,7 +29,7 @@ func Run(ctx context.Context, c Config, op Op) (*Outcome, error) {
 	return r.conduct(ctx)
 }
 
-// run is the state of one Run.
+// run is the state of a call of Run.
 type run struct {
 	config   Config
 	op       Op
@@ -38,11 +37,11 @@ type run struct {
 	recorder *recorder
 	workers  sync.WaitGroup
 
-	stop    atomic.Bool  // no operation is to be started any more
-	over    atomic.Bool  // what ends now does not count any more
+	stop    atomic.Bool  // no further operation is started
+	over    atomic.Bool  // operations that end now do not count
 	tickets atomic.Int64 // taken within the window
 
-	// Of the dispatcher of an open loop, to be read when it has returned.
+	// These belong to the dispatcher of an open loop, and are read when it has returned.
 	jobs              chan int64 // intended starts
 	late              measure.Hist
 	intended, dropped int64
@@ -118,7 +117,7 @@ func wait(ctx context.Context, d time.Duration, idle <-chan struct{}) {
 	}
 }
 
-// start starts the workers and, in an open loop, who hands out to them.
+// start starts the workers and, in an open loop, the dispatcher.
 func (r *run) start(opCtx, startCtx context.Context) {
 	if r.config.Arrivals == nil {
 		for w := range r.config.Workers {
@@ -131,7 +130,7 @@ func (r *run) start(opCtx, startCtx context.Context) {
 		r.workers.Go(func() {
 			for intended := range r.jobs {
 				if r.over.Load() {
-					continue // empties what nobody waits for
+					continue // drains the starts that are left
 				}
 				r.once(opCtx, w, intended, r.clock.Now())
 			}
@@ -159,16 +158,16 @@ func (r *run) ticket() bool {
 func (r *run) once(ctx context.Context, w int, intended, began int64) {
 	err := r.op(ctx, w)
 	end := r.clock.Now()
-	given := r.over.Load() || err != nil && ctx.Err() != nil // given up, not answered
+	given := r.over.Load() || err != nil && ctx.Err() != nil // cancelled, not answered
 	if !given {
 		r.recorder.ended(w, intended, began, end, err)
 	}
 }
 
-// dispatch hands out starts when they are due, until startCtx ends or the count is
-// reached. It never waits for a worker: that is what makes the loop open. When it is
-// late at the end of the window, it still hands out what was due before, unless
-// opCtx ends: a generator that stalls must not make its load smaller unseen.
+// dispatch hands out starts when they are due, until startCtx ends or the count is reached. It
+// never waits for a worker: that makes the loop open. If it is late at the end of the window,
+// it still hands out what was due before, unless opCtx ends: a generator that stalls must not
+// silently reduce its load.
 func (r *run) dispatch(opCtx, startCtx context.Context) {
 	defer close(r.jobs)
 	s := r.config.sleeper()
@@ -199,7 +198,7 @@ func (r *run) dispatch(opCtx, startCtx context.Context) {
 	}
 }
 
-// warmUp returns when the run has settled or its time is over.
+// warmUp returns when the run has settled or Warmup has passed.
 func (r *run) warmUp(ctx context.Context) *Cold {
 	steady := false
 	tick := time.NewTicker(time.Duration(warmInterval))
@@ -213,7 +212,7 @@ func (r *run) warmUp(ctx context.Context) *Cold {
 		case <-limit.C:
 			over = true
 		case <-tick.C:
-			// The interval that is under way does not count yet.
+			// The current interval does not count yet.
 			seen := r.recorder.warm.Series().Between(0, float64(r.clock.Now())/1e9)
 			_, steady = seen.SteadySince()
 		}
@@ -221,8 +220,8 @@ func (r *run) warmUp(ctx context.Context) *Cold {
 	return &Cold{Seconds: float64(r.clock.Now()) / 1e9, Steady: steady}
 }
 
-// openWindow reads all counters and opens the window. What it returns fills in the
-// differences when the window has closed, and at which time of the run it did.
+// openWindow reads all counters and opens the window. It returns a function that fills in the
+// differences when the window has closed, and when that was.
 func (r *run) openWindow() (*Outcome, func(o *Outcome, to int64) error, error) {
 	used, err := measure.Usages(r.config.Watch)
 	if err != nil {
@@ -260,8 +259,8 @@ func (r *run) fill(o *Outcome) {
 	g.LateP50Ns, g.LateP99Ns, g.LateMaxNs = r.late.Quantile(.5), r.late.Quantile(.99), r.late.Max()
 }
 
-// pauses is the distribution of the garbage collector's pauses so far. The
-// runtime keeps it by buckets of seconds.
+// pauses is the distribution of the garbage collector's pauses so far, as the runtime records
+// it: in buckets of seconds.
 type pauses metrics.Float64Histogram
 
 func readPauses() *pauses {
@@ -274,8 +273,8 @@ func readPauses() *pauses {
 	return &pauses{Counts: append([]uint64(nil), h.Counts...), Buckets: h.Buckets}
 }
 
-// since returns the share of the time that pauses took, by the upper ends of
-// their buckets, and the upper end of the longest one's.
+// since returns the share of the time that pauses took, by the upper ends of their buckets, and
+// the upper end of the longest pause's bucket.
 func (p *pauses) since(earlier *pauses, seconds float64) (share float64, maxNs int64) {
 	var total float64
 	for i, n := range p.Counts {

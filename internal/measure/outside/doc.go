@@ -1,8 +1,8 @@
-// Package outside looks at processes with programs that are made for it: perf, which says
-// in which functions they spend their CPU time, whatever they are written in, and strace,
-// which counts their system calls. Both are optional: where one is missing, or not
-// permitted to this user, functions return an error that matches ErrMissing, and the
-// other measurements go on without it.
+// Package outside examines processes with two programs: perf, which finds out in which
+// functions they spend their CPU time, whatever language they are written in, and strace, which
+// counts their system calls. Both are optional: if one is not installed, or not permitted for
+// this user, functions return an error that matches ErrMissing, and other measurements continue
+// without it.
 package outside
 
 import (
@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// ErrMissing is matched by the error of a tool that is not here, or may not be used.
+// ErrMissing says that a tool is not installed, or not permitted.
 var ErrMissing = errors.New("not available here")
 
-// find looks a tool up.
+// find looks for a tool in PATH.
 func find(name, pack string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -31,7 +31,7 @@ func find(name, pack string) (string, error) {
 // patience is how long a tool may take to end after it was told to.
 const patience = 30 * time.Second
 
-// run runs a tool and returns what it wrote. said is the end of what it complained of.
+// run runs a tool and returns its output. said is the last line of its standard error.
 func run(ctx context.Context, path string, args ...string) (out []byte, said string, err error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -41,7 +41,7 @@ func run(ctx context.Context, path string, args ...string) (out []byte, said str
 	return stdout.Bytes(), lastLine(stderr.String()), err
 }
 
-// lastLine is the last line that says something.
+// lastLine returns the last line that is not empty.
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.TrimSpace(lines[len(lines)-1])

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Function is a function, by perf, with the samples that were in itself.
+// Function is a function with its own samples, as perf reports it.
 type Function struct {
 	Name   string `json:"name"`
 	Object string `json:"object"` // the program or library, or "kernel"
-	// Samples were taken at even distances of CPU time.
+	// Samples were taken at equal intervals of CPU time.
 	Samples int64 `json:"samples"`
 }
 
-// Profile is what perf saw of some processes.
+// Profile is perf's profile of some processes.
 type Profile struct {
 	Seconds   float64    `json:"seconds"`
 	Hz        int        `json:"hz"`
@@ -29,16 +29,16 @@ type Profile struct {
 	Functions []Function `json:"functions"` // most samples first
 }
 
-// perfHz is how often perf looks in a second of CPU time: a prime, so that it does not
-// march in step with a timer.
+// perfHz is the sampling rate, per second of CPU time: a prime, so that it does not coincide
+// with a timer.
 const perfHz = 199
 
-// kernel is what perf calls the object of functions of the kernel.
+// kernel is perf's name for the object of kernel functions.
 const kernel = "kernel"
 
-// Perf samples processes, and what they start, for d, by a clock of the CPU time: hosts
-// that hide their counters have that one, too. Stacks are not followed: most servers are
-// built without what that needs.
+// Perf samples processes and their children for d, by CPU time, which works even on hosts that
+// hide hardware counters. It does not record stacks: most servers are built without what that
+// needs.
 func Perf(ctx context.Context, pids []int, d time.Duration) (_ *Profile, err error) {
 	path, err := find("perf", "linux-perf")
 	if err != nil {
@@ -74,7 +74,7 @@ func Perf(ctx context.Context, pids []int, d time.Duration) (_ *Profile, err err
 	return p, nil
 }
 
-// parseScript adds up the samples that perf script writes, a line each:
+// parseScript adds up the samples in the output of perf script, one per line:
 //
 //	postgres  55d0c3a0b1c2 hash_search_with_hash_value (/usr/lib/postgresql/15/bin/postgres)
 func parseScript(out []byte) *Profile {
@@ -110,8 +110,8 @@ func parseScript(out []byte) *Profile {
 	return p
 }
 
-// isAddress tells an instruction's address from the name of a command. A command that
-// is called like a number of eight digits is taken for one.
+// isAddress distinguishes an instruction's address from the name of a command. A command whose
+// name is a hexadecimal number of eight digits is taken for an address.
 func isAddress(s string) bool {
 	return len(s) >= 6 && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Call is a system call, by strace.
+// Call is a system call with strace's counts.
 type Call struct {
 	Name   string `json:"name"`
 	Calls  int64  `json:"calls"`
 	Errors int64  `json:"errors,omitempty"`
-	// Seconds of the kernel's CPU time, as strace counts them: its own stops are in
-	// there, so that they order calls and measure none.
+	// Seconds is the kernel's CPU time, as strace counts it. It includes strace's own stops, so
+	// it only ranks calls and does not measure them.
 	Seconds float64 `json:"seconds"`
 }
 
-// Trace is what strace counts while it runs.
+// Trace is a running strace.
 type Trace struct {
 	path  string
 	dir   string
@@ -36,9 +36,9 @@ type Trace struct {
 	err   error // read after ended
 }
 
-// Strace begins to count the system calls of processes and all their threads, and
-// returns when it is attached. It stops each of them twice for every call: what runs
-// under it is slowed down severalfold. The caller stops it.
+// Strace starts to count the system calls of processes and all their threads, and returns when
+// it is attached. It stops them twice for every call, which slows them down severalfold. The
+// caller stops it.
 func Strace(ctx context.Context, pids ...int) (_ *Trace, err error) {
 	path, err := find("strace", "strace")
 	if err != nil {
@@ -53,7 +53,7 @@ func Strace(ctx context.Context, pids ...int) (_ *Trace, err error) {
 	}
 	permitTracing()
 	t.cmd = exec.Command(path, "-c", "-f", "-o", t.summary(), "-p", joined(pids))
-	// A group of its own, so that Ctrl-C in a terminal reaches us alone.
+	// A process group of its own, so that only weir gets a Ctrl-C in a terminal.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	attached := &watcher{want: "attached", seen: make(chan struct{}), into: &t.said}
 	t.cmd.Stderr = attached
@@ -77,7 +77,7 @@ func Strace(ctx context.Context, pids ...int) (_ *Trace, err error) {
 
 func (t *Trace) summary() string { return filepath.Join(t.dir, "summary") }
 
-// Stop detaches, and returns the calls, those of most time first.
+// Stop detaches, and returns the calls, those with the most time first.
 func (t *Trace) Stop() (calls []Call, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(t.dir)) }()
 	if err := t.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -86,7 +86,7 @@ func (t *Trace) Stop() (calls []Call, err error) {
 	select {
 	case <-t.ended:
 	case <-time.After(patience):
-		// The traced process goes on without it.
+		// The traced process continues without it.
 		_ = t.cmd.Process.Kill()
 		<-t.ended
 		return nil, fmt.Errorf("strace did not end within %v", patience)
@@ -98,7 +98,7 @@ func (t *Trace) Stop() (calls []Call, err error) {
 	return parseSummary(b)
 }
 
-// watcher looks for a word in what a process writes, which it keeps.
+// watcher waits for a word in the output of a process, which it keeps.
 type watcher struct {
 	want string
 	seen chan struct{}
@@ -115,7 +115,7 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// parseSummary reads the table of strace -c:
+// parseSummary parses the table of strace -c:
 //
 //	% time     seconds  usecs/call     calls    errors syscall
 //	------ ----------- ----------- --------- --------- ----------------
