@@ -1,6 +1,6 @@
-// Package admin is the HTTP server beside the work of a weir process: metrics, health and
-// profiles, and the handlers that a product adds. It has no login, so it listens on
-// loopback by default, and refuses requests that name another host there.
+// Package admin is the HTTP server of a weir process for its operators: metrics, health and
+// profiles, and the handlers that a product adds. It has no login, so it listens on loopback by
+// default, and there rejects requests with the name of another host.
 package admin
 
 import (
@@ -25,7 +25,8 @@ import (
 // stopTimeout is how long a request may take to end when the server stops.
 const stopTimeout = 2 * time.Second
 
-// Registry has a product's metrics, those of its process and of Go's runtime, and what runs.
+// Registry returns a registry with a product's metrics, those of the process and the Go
+// runtime, and the build information.
 func Registry(own prometheus.Collector) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
@@ -37,12 +38,12 @@ func Registry(own prometheus.Collector) *prometheus.Registry {
 	return reg
 }
 
-// Mux answers /metrics, /healthz and /debug/pprof/; the caller adds the rest.
+// Mux returns a mux with /metrics, /healthz and /debug/pprof/; the caller adds the rest.
 func Mux(metrics prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { Plain(w, http.StatusOK, "ok") })
-	// Not pprof.Cmdline: a password may be in it.
+	// Not pprof.Cmdline: the command line may contain a password.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -51,11 +52,10 @@ func Mux(metrics prometheus.Gatherer) *http.ServeMux {
 	return mux
 }
 
-// Guard sets the headers of every answer; policy is the Content-Security-Policy.
-// On a loopback address it answers only to requests for such an address, so that
-// a web site whose name is made to point here (DNS rebinding) cannot read it from
-// a browser of this machine. A request that names no host, as HTTP/1.0 health checks
-// do, is from no browser.
+// Guard sets the headers of every response; policy is the Content-Security-Policy. On a
+// loopback address it only serves requests whose Host is such an address, so that a web site
+// whose name resolves to this machine (DNS rebinding) cannot read it through a local browser. A
+// request without a host, as of HTTP/1.0 health checks, is not from a browser.
 func Guard(h http.Handler, loopback bool, policy string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if loopback && !localName(r.Host) {
@@ -71,8 +71,7 @@ func Guard(h http.Handler, loopback bool, policy string) http.Handler {
 	})
 }
 
-// Serve serves h on ln until ctx ends, and closes ln. Requests have contexts
-// that end with ctx.
+// Serve serves h on ln until ctx ends, and closes ln. The contexts of requests end with ctx.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, log *slog.Logger) error {
 	srv := &http.Server{
 		Handler:           h,
@@ -87,7 +86,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, log *slog.Logge
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if srv.Shutdown(late) != nil {
-			_ = srv.Close() // a profile was still being taken
+			_ = srv.Close() // a profile was still running
 		}
 	})
 	err := srv.Serve(ln)
@@ -100,14 +99,14 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, log *slog.Logge
 	return nil
 }
 
-// IsLoopback reports whether only this machine can reach the address.
+// IsLoopback reports whether an address is reachable only from this machine.
 func IsLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// localName reports whether the host of a request is this machine, by address or by
-// the name that resolves nowhere else, or is not given at all.
+// localName reports whether the host of a request is this machine, by a loopback address or the
+// name localhost, or is missing.
 func localName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -118,15 +117,15 @@ func localName(host string) bool {
 	return host == "" || host == "localhost" || net.ParseIP(host) != nil
 }
 
-// Plain answers with a line of text.
+// Plain responds with a line of text.
 func Plain(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	fmt.Fprintln(w, text) // a client that has gone needs no answer
+	fmt.Fprintln(w, text) // a client that has gone needs no response
 }
 
-// Get asks an admin server for what is at a URL, whose status must be 200. The caller
-// closes what it returns.
+// Get requests a URL from an admin server, whose response must have status 200. The caller
+// closes the body.
 func Get(ctx context.Context, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/weirdb/weir/internal/measure/check"
 )
 
-const checked = "checked" // annotation: config check judges files of this verb
+const checked = "checked" // annotation: weir config check supports files of this verb
 
-// Checked has weir config check judge configuration files of a verb: by its PreRunE,
-// which reads the file that --config names and starts nothing.
+// Checked makes weir config check support the configuration files of a verb. It runs the verb's
+// PreRunE, which reads the file of --config and starts nothing.
 func Checked(cmd *cobra.Command) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = make(map[string]string)
@@ -37,7 +37,7 @@ func newConfigCommand() *cobra.Command {
 	var asJSON JSON[[]check.Check]
 	checkCmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Say what is wrong with a configuration file, and start nothing",
+		Short: "Check a configuration file, without starting anything",
 		Long: `Read a configuration file as its verb would, with the environment and the files that
 it names, and report invalid values and unknown keys, with line and likely correction.
 Nothing is started, and no connection is made.
@@ -77,14 +77,13 @@ failed.`,
 		},
 	}
 	checkCmd.Flags().StringVar(&of, "of", "", "the `VERB` that the file is for, such as proxy or 'kv serve'")
-	checkCmd.Flags().BoolVar(&connect, "connect", false, "look at the servers that the file names, too")
+	checkCmd.Flags().BoolVar(&connect, "connect", false, "also check the servers that the file names")
 	asJSON.Flag(checkCmd.Flags(), "print JSON: a check of the file, or with --connect all")
 	config.AddCommand(checkCmd)
 	return config
 }
 
-// Examined has Examine look at what a configuration of a verb names, once its PreRunE
-// has read that.
+// Examined makes Examine call look, once the PreRunE of a verb has read its configuration.
 func Examined(cmd *cobra.Command, look func(context.Context) []check.Check) *cobra.Command {
 	cmd.Flags().AddFlag(&pflag.Flag{Name: examine, Hidden: true, Value: &examiner{look}})
 	return cmd
@@ -92,7 +91,7 @@ func Examined(cmd *cobra.Command, look func(context.Context) []check.Check) *cob
 
 const examine = "examine"
 
-// examiner hangs at a verb as a flag that cannot be given.
+// examiner attaches look to a verb, as a flag that cannot be given.
 type examiner struct {
 	look func(context.Context) []check.Check
 }
@@ -101,8 +100,8 @@ func (*examiner) String() string   { return "" }
 func (*examiner) Type() string     { return "" }
 func (*examiner) Set(string) error { return errors.New("weir config check --connect does this") }
 
-// Examine reads a configuration file as its verb would, looks at what it names, and
-// prints what it has found. It falls short where something does not work.
+// Examine reads a configuration file as its verb would, checks the servers that it names, and
+// prints the results. It returns a Shortfall if a check fails.
 func Examine(cmd *cobra.Command, file, of string, asJSON *JSON[[]check.Check]) error {
 	verb, err := verbOf(cmd.Root(), file, of)
 	if err == nil {
@@ -113,7 +112,7 @@ func Examine(cmd *cobra.Command, file, of string, asJSON *JSON[[]check.Check]) e
 	}
 	flag := verb.Flags().Lookup(examine)
 	if flag == nil {
-		return UsageError(fmt.Errorf("%s is for %s; the servers of weir proxy alone are looked at: weir config check FILE reads this one", file, verb.CommandPath()))
+		return UsageError(fmt.Errorf("%s is for %s, and only the servers of weir proxy can be checked: weir config check FILE checks this file", file, verb.CommandPath()))
 	}
 	checks := flag.Value.(*examiner).look(cmd.Context())
 	if asJSON.Given() {
@@ -134,7 +133,7 @@ func checkFile(verb *cobra.Command, file string) error {
 	return verb.PreRunE(verb, nil)
 }
 
-// checkedVerbs lists the verbs below cmd that Checked has marked.
+// checkedVerbs returns the verbs below cmd that Checked has marked.
 func checkedVerbs(cmd *cobra.Command) (list []*cobra.Command) {
 	if cmd.Annotations[checked] != "" {
 		list = append(list, cmd)
@@ -145,7 +144,7 @@ func checkedVerbs(cmd *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// verbOf returns the verb named, or else the one that knows most keys of a file.
+// verbOf returns the verb with the given name, or else the one that knows most keys of a file.
 func verbOf(root *cobra.Command, file, named string) (*cobra.Command, error) {
 	verbs := checkedVerbs(root)
 	names := make([]string, len(verbs))
@@ -187,12 +186,12 @@ func verbOf(root *cobra.Command, file, named string) (*cobra.Command, error) {
 	return nil, errors.Join(append(strangers(filepath.Base(file), keys, verbs), err)...)
 }
 
-// takes reports whether a file of verb may have key.
+// takes reports whether a file for verb may have key.
 func takes(verb *cobra.Command, key string) bool {
 	return verb.Flags().Lookup(strings.ReplaceAll(key, "_", "-")) != nil
 }
 
-// strangers names each key that none of the verbs takes, and what was probably meant.
+// strangers returns an error for each key that none of the verbs accepts, with a suggestion.
 func strangers(file string, keys []*yaml.Node, verbs []*cobra.Command) []error {
 	var all []string
 	for _, v := range verbs {
@@ -215,7 +214,7 @@ func strangers(file string, keys []*yaml.Node, verbs []*cobra.Command) []error {
 	return f.mistakes
 }
 
-// keysOf returns the keys of a file, none where it is no mapping.
+// keysOf returns the keys of a file; none if it is not a mapping.
 func keysOf(path string) ([]*yaml.Node, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

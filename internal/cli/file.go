@@ -16,14 +16,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// File is a configuration file that is being read: YAML, a mapping of option keys
-// to values. All mistakes are reported at once, each with its line.
+// File is a configuration file being read: YAML, a mapping of option keys to values. All errors
+// are reported at once, each with its line.
 type File struct {
 	name     string
 	mistakes []error
 }
 
-// readFile returns the settings of a file by key.
+// readFile returns the settings in a file by key.
 func readFile[C any](path string, text []byte, options []Option[C]) (map[string]setting[C], error) {
 	f := &File{name: filepath.Base(path)}
 	found := map[string]setting[C]{}
@@ -82,7 +82,7 @@ func readSetting[C any](f *File, key, value *yaml.Node, options []Option[C], fou
 	found[options[i].Key()] = s
 }
 
-// Fail notes a mistake in the line of n.
+// Fail records an error in the line of n.
 func (f *File) Fail(n *yaml.Node, format string, args ...any) {
 	f.mistakes = append(f.mistakes, fmt.Errorf("%s:%d: %s", f.name, n.Line, fmt.Sprintf(format, args...)))
 }
@@ -101,7 +101,7 @@ func (f *File) Pairs(n *yaml.Node, put func(key, value *yaml.Node)) {
 	}
 }
 
-// Resolve follows an alias to what it stands for.
+// Resolve returns the node that an alias refers to.
 func Resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -116,14 +116,14 @@ var (
 	indentTab  = regexp.MustCompile(`(?m)^ *\t`)
 )
 
-// syntax rewrites an error of the YAML library to the form of all others. The library
-// names no line where that is the first, nor of a character that it cannot read; for
-// errors of its parser, as opposed to its scanner, it names the line before; and where a
-// tab begins a line, it blames what it looked for instead.
+// syntax converts an error of the YAML library to the form of all others. The library omits the
+// line if it is the first one, or if a character cannot be read; for errors of its parser, as
+// opposed to its scanner, it names the previous line; and if a tab begins a line, it reports
+// what it expected instead.
 func (f *File) syntax(text []byte, err error) error {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	what := strings.TrimPrefix(err.Error(), m[0])
-	line, _ := strconv.Atoi(m[1]) // 0 without one
+	line, _ := strconv.Atoi(m[1]) // 0 if missing
 	if line == 0 || yamlParser.MatchString(what) {
 		line++
 	}
@@ -140,17 +140,17 @@ func (f *File) syntax(text []byte, err error) error {
 	return fmt.Errorf("%s:%d: %s", f.name, line, what)
 }
 
-// unreadable reports whether YAML has no such character. It takes what is no UTF-8 for
-// unreadable, and with it a replacement character.
+// unreadable reports whether a character is not allowed in YAML. Invalid UTF-8, and with it the
+// replacement character, is not.
 func unreadable(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
-// lineOf is the number of the line in which byte i is, the first for none.
+// lineOf returns the number of the line with byte i; the first line if i is negative.
 func lineOf(text []byte, i int) int { return 1 + bytes.Count(text[:max(i, 0)], []byte("\n")) }
 
-// Suggest names what was probably meant, behind a semicolon, or is empty: the name that
-// differs least, else those that begin with the word, such as listen_mysql for listen.
+// Suggest returns a suggestion after a semicolon, or "": the most similar name, otherwise those
+// that begin with the word, such as listen_mysql for listen.
 func Suggest(word string, names []string) string {
 	best, least := "", 3
 	var longer []string
@@ -171,7 +171,7 @@ func Suggest(word string, names []string) string {
 	return ""
 }
 
-// editDistance is Levenshtein's: insertions, deletions and replacements of one
+// editDistance returns the Levenshtein distance: insertions, deletions and replacements of one
 // byte each.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)

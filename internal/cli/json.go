@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// JSON is the flag --json of a verb that prints a T with it. The reference of what
-// verbs print, docs/reference/json.md, is made of these types, so that it cannot
-// differ from what they print. Its zero value is a flag that was not given.
+// JSON is the flag --json of a verb, which makes it print a T. The reference
+// docs/reference/json.md is generated from these types, so that it always matches the output.
+// The zero value is a flag that was not given.
 type JSON[T any] struct{ given bool }
 
 // Flag adds --json to the flags of a verb.
@@ -48,7 +48,7 @@ func (j *JSON[T]) Line(w io.Writer, v T) error {
 	return nil
 }
 
-// JSONOf returns the type that a verb prints with --json, nil where it has no such flag.
+// JSONOf returns the type that a verb prints with --json, or nil if it has no such flag.
 func JSONOf(cmd *cobra.Command) reflect.Type {
 	if flag := cmd.Flags().Lookup("json"); flag != nil {
 		if j, ok := flag.Value.(*jsonFlag); ok {
@@ -58,7 +58,7 @@ func JSONOf(cmd *cobra.Command) reflect.Type {
 	return nil
 }
 
-// jsonFlag is a switch that knows what it makes a verb print.
+// jsonFlag is a boolean flag that knows the type of the verb's output.
 type jsonFlag struct {
 	given  *bool
 	prints reflect.Type

@@ -8,31 +8,30 @@ import (
 	"strings"
 )
 
-// Loader reads the options of one verb into its configuration C. It belongs to
-// one goroutine.
+// Loader reads the options of one verb into its configuration C. It is used by one goroutine.
 type Loader[C any] struct {
 	Options []Option[C]
-	Groups  []string // of the options, in the order of the usage; a last one of the verb's own flags is OwnFlags
-	// Prefix begins the names of environment variables, such as "WEIR_KV_".
+	Groups  []string // of the options, in the order of the usage; a last group for the verb's own flags is OwnFlags
+	// Prefix is the prefix of environment variables, such as "WEIR_KV_".
 	Prefix string
-	// Verb is which of those that share the options this is. Default: all options.
+	// Verb is the name of the verb, if several share the options. Default: all options apply.
 	Verb string
 	// FileHelp is the help of --config.
 	FileHelp string
 	// Getenv looks up environment variables. Default: os.Getenv.
 	Getenv func(string) string
 
-	Flags map[string]string // what flags were given, by name
-	File  string            // the path that --config gave
+	Flags map[string]string // flags that were given, by name
+	File  string            // the value of --config
 }
 
-// Given is the value of an option as text, and where it was found, in words that
-// its user recognises: "--pool-size", "WEIR_POOL_SIZE", "weir.yaml:3: pool_size".
+// Given is the value of an option as text, and its source in terms that users recognize:
+// "--pool-size", "WEIR_POOL_SIZE", "weir.yaml:3: pool_size".
 type Given struct {
 	Text, Source string
 }
 
-// Found is what was given, by the name of the option, defaults included.
+// Found has the values by the name of the option, including defaults.
 type Found map[string]Given
 
 func (l *Loader[C]) getenv(name string) string {
@@ -44,8 +43,8 @@ func (l *Loader[C]) getenv(name string) string {
 
 func (l *Loader[C]) variable(o *Option[C]) string { return l.Prefix + strings.ToUpper(o.Key()) }
 
-// Load adds up the configuration: flag, else environment, else file, else
-// default. Its errors are the user's to correct; all are reported at once.
+// Load assembles the configuration: a flag takes precedence over the environment, that over the
+// file, and that over the default. Its errors are usage errors; all are reported at once.
 func (l *Loader[C]) Load(c *C) (Found, error) {
 	inFile := map[string]setting[C]{}
 	var mistakes []error
@@ -77,8 +76,8 @@ func (l *Loader[C]) Load(c *C) (Found, error) {
 	return found, nil
 }
 
-// find returns the value that counts. What is in the file is read for options of
-// other verbs, too, so that a mistake does not wait for that verb.
+// find returns the value with the highest precedence. Values in the file are parsed for options
+// of other verbs, too, so that errors are found early.
 func (l *Loader[C]) find(o *Option[C], inFile map[string]setting[C]) (setting[C], bool) {
 	if v, ok := l.Flags[o.Name]; ok {
 		return setting[C]{Given: Given{v, "--" + o.Name}}, true
@@ -98,8 +97,8 @@ func (l *Loader[C]) find(o *Option[C], inFile map[string]setting[C]) (setting[C]
 	return setting[C]{Given: Given{o.Default, "default of --" + o.Name}}, o.Default != ""
 }
 
-// Check reads a file and judges it and each of its values, as an example in the
-// documentation has to pass.
+// Check reads a file and validates it and each of its values; examples in the documentation
+// have to pass it.
 func (l *Loader[C]) Check(name string, text []byte) (Found, error) {
 	inFile, mistakes := readFile(name, text, l.Options)
 	found := make(Found)
@@ -117,7 +116,7 @@ func (l *Loader[C]) Check(name string, text []byte) (Found, error) {
 	return found, nil
 }
 
-// setting is a value that was found.
+// setting is a value with its source.
 type setting[C any] struct {
 	Given
 	apply func(*C) // instead of Option.Set, for a list

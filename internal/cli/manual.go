@@ -12,7 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// newManualCommand writes what --help says as pages, for packages and for a site.
+// newManualCommand returns the verb that writes the text of --help as pages, for packages and
+// for a site.
 func newManualCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -51,8 +52,8 @@ func newManualCommand() *cobra.Command {
 	return cmd
 }
 
-// manualCommands lists cmd and what is below it, but for hidden verbs and those that
-// cobra adds itself.
+// manualCommands returns cmd and the commands below it, except hidden ones and those that cobra
+// adds.
 func manualCommands(cmd *cobra.Command) []*cobra.Command {
 	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
 		return nil
@@ -64,7 +65,7 @@ func manualCommands(cmd *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// help returns what a command says of itself, and of how it is used.
+// help returns the description and the usage of a command.
 func help(cmd *cobra.Command) (description, usage string) {
 	description = cmd.Long
 	if description == "" {
@@ -74,12 +75,12 @@ func help(cmd *cobra.Command) (description, usage string) {
 	stdout := cmd.OutOrStdout()
 	cmd.SetOut(&out)
 	cmd.InitDefaultHelpFlag()
-	_ = cmd.Usage() // into memory, which does not fail
+	_ = cmd.Usage() // writes to memory, which does not fail
 	cmd.SetOut(stdout)
 	return description, strings.TrimSpace(out.String())
 }
 
-// manPage returns the page of a command in the man macros.
+// manPage returns the page of a command in man macros.
 func manPage(cmd *cobra.Command) []byte {
 	description, usage := help(cmd)
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
@@ -103,8 +104,7 @@ func roff(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// markdownIndex returns the page that leads to those of the commands, with what all
-// of them share.
+// markdownIndex returns the index page of the commands, with what they all share.
 func markdownIndex(commands []*cobra.Command) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Reference\n\nWritten by `weir manual DIR --format markdown`: what `--help` of each command says.\n\n")

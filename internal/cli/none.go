@@ -7,18 +7,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// None is the word for a limit, a wait or a period that there is not. What is off is
-// something else: an address, a feature.
+// None is the word for a limit, a wait or a period that does not apply. For features and
+// addresses that are off there are other words.
 const None = "none"
 
-// IsNone reports whether a value is None, or one of the words by which it was called:
-// all are taken wherever one is.
+// IsNone reports whether a value is None or one of its former synonyms, which are still
+// accepted.
 func IsNone(v string) bool {
 	return slices.Contains([]string{None, "never", "forever", "off", "0"}, v)
 }
 
-// OrNone lets a flag of pflag's own take None for its value zero, and shows it so. Of a
-// flag that takes a list each part may be None.
+// OrNone makes a flag of pflag accept None for its value zero, and show it. Each part of a list
+// may be None.
 func OrNone(f *pflag.FlagSet, name, zero string) {
 	flag := f.Lookup(name)
 	if flag == nil {
@@ -43,7 +43,7 @@ func (n *noneFlag) Set(v string) error {
 	for i := range parts {
 		word := strings.TrimSpace(parts[i])
 		if word == "0" && strings.HasPrefix(n.zero, "-") {
-			continue // where less than 0 is none, 0 is a time like others
+			continue // if negative values mean none, 0 is an ordinary value
 		}
 		if IsNone(word) {
 			parts[i] = n.zero

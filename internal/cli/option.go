@@ -14,53 +14,52 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Option is one thing that can be set in the configuration C of a verb: as a flag
-// --pool-size, in the environment as WEIR_POOL_SIZE, in the file as pool_size. Its
-// value is text wherever it comes from and is read by Set, so that all three
-// places accept the same and complain alike.
+// Option is a setting of a verb's configuration C: a flag --pool-size, an environment variable
+// WEIR_POOL_SIZE, a key pool_size in the file. Set parses its value, which is text in all
+// three, so that they accept the same values and report the same errors.
 type Option[C any] struct {
 	Group   string
 	Name    string // of the flag
-	Was     string // a former name, which goes on working
-	Arg     string // stands for the value in the help; "" is a switch
+	Was     string // a former name, which still works
+	Arg     string // placeholder of the value in the help; "" for a switch
 	Default string // shown in the help; read by Set like any other value
 	Help    string
-	// Words are what shells complete for the value. Default: those that the error of
-	// another value names, as with OneOf.
+	// Words are the values that shells complete. Default: those that the error for an invalid
+	// value lists, as that of OneOf does.
 	Words []string
-	// Verbs have the option as a flag; none: all that share it have.
+	// Verbs are the verbs that have the option as a flag; none: all that share it.
 	Verbs []string
-	// Secret values are never repeated in an error.
+	// Secret values do not appear in errors.
 	Secret bool
-	// Reload marks what SIGHUP applies to a running process.
+	// Reload marks options that SIGHUP applies to a running process.
 	Reload bool
-	// Hidden options are for measurements, and not in the help.
+	// Hidden options are for measurements, and are not in the help.
 	Hidden bool
 	Set    func(c *C, value string) error
-	// SetList reads the option where the file has a list instead of a single value.
-	// It tells f what is wrong with the list, and returns the list as text and what
-	// applies it. Default: the option takes no list.
+	// SetList reads the option if its value in the file is a list. It reports errors in the
+	// list to f, and returns the list as text and a function that applies it. Default: the
+	// option accepts no list.
 	SetList func(f *File, list *yaml.Node) (text string, apply func(c *C))
 }
 
-// Key is the option's name in a file.
+// Key returns the option's name in a file.
 func (o *Option[C]) Key() string { return strings.ReplaceAll(o.Name, "-", "_") }
 
-// called reports whether a key in a file is the option's, by its name or a former one.
+// called reports whether a key in a file is the option's, by its current or a former name.
 func (o *Option[C]) called(key string) bool {
 	return key == o.Key() || o.Was != "" && key == strings.ReplaceAll(o.Was, "-", "_")
 }
 
 func (o *Option[C]) of(verb string) bool { return o.Verbs == nil || slices.Contains(o.Verbs, verb) }
 
-// ArgFile stands for the path of a file, for which shells complete.
+// ArgFile is the placeholder for the path of a file, which shells complete.
 const ArgFile = "FILE"
 
-// GroupOperation is the group of options that every verb with options has. The
-// usage shows --config and --help in it.
+// GroupOperation is the group of options that every verb with options has. The usage shows
+// --config and --help in it.
 const GroupOperation = "Operation"
 
-// OneOf takes one of some words.
+// OneOf accepts one of some words.
 func OneOf[C any](put func(c *C, word string), words ...string) func(*C, string) error {
 	return func(c *C, v string) error {
 		if !slices.Contains(words, v) {
@@ -72,12 +71,11 @@ func OneOf[C any](put func(c *C, word string), words ...string) func(*C, string)
 	}
 }
 
-// wanted is the error of an option that takes some words, as OneOf and all like it
-// have it.
+// wanted matches the error of options that accept some words, such as OneOf.
 var wanted = regexp.MustCompile(`^want ((?:[a-z0-9-]+, )*[a-z0-9-]+) or ([a-z0-9-]+)$`)
 
-// completions returns the words that an option's value may be: its Words, or those
-// that it names when it is given another.
+// completions returns the possible words for an option's value: its Words, or those that its
+// error for another value lists.
 func (o *Option[C]) completions() []string {
 	if o.Words != nil || o.Arg == "" {
 		return o.Words
@@ -94,7 +92,7 @@ func (o *Option[C]) completions() []string {
 	return append(strings.Split(m[1], ", "), m[2])
 }
 
-// Number takes a whole number.
+// Number accepts an integer.
 func Number[C any](least int, field func(*C) *int) func(*C, string) error {
 	return func(c *C, v string) error {
 		n, err := strconv.Atoi(v)
@@ -106,7 +104,7 @@ func Number[C any](least int, field func(*C) *int) func(*C, string) error {
 	}
 }
 
-// Switch takes what strconv.ParseBool does.
+// Switch accepts the values of strconv.ParseBool.
 func Switch[C any](field func(*C) *bool) func(*C, string) error {
 	return func(c *C, v string) (err error) {
 		if *field(c), err = strconv.ParseBool(v); err != nil {
@@ -116,8 +114,8 @@ func Switch[C any](field func(*C) *bool) func(*C, string) error {
 	}
 }
 
-// Span takes a duration above zero, also in days and weeks, or, where zero is None and
-// not "", that word.
+// Span accepts a duration above zero, also in days and weeks. If zero is None and not "", it
+// also accepts that word.
 func Span[C any](zero string, field func(*C) *time.Duration) func(*C, string) error {
 	return func(c *C, v string) error {
 		if zero != "" && IsNone(v) {
@@ -138,8 +136,8 @@ func Span[C any](zero string, field func(*C) *time.Duration) func(*C, string) er
 
 var errSpan = errors.New("want a duration above zero such as 250ms, 30s, 12h or 7d")
 
-// ParseSpan reads a duration above zero: what time.ParseDuration does, and whole
-// days and weeks.
+// ParseSpan parses a duration above zero: in the format of time.ParseDuration, or in whole days
+// and weeks.
 func ParseSpan(v string) (time.Duration, error) {
 	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
 		if n, err := strconv.Atoi(strings.TrimSuffix(v, suffix)); err == nil && strings.HasSuffix(v, suffix) {
@@ -156,7 +154,7 @@ func ParseSpan(v string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseSize reads a size as PostgreSQL does: units are powers of 1024.
+// ParseSize parses a size as PostgreSQL does: units are powers of 1024.
 func ParseSize(v string) (int, error) {
 	digits := strings.TrimRight(v, "kKMGiBb ")
 	shift, ok := map[string]uint{
@@ -169,7 +167,7 @@ func ParseSize(v string) (int, error) {
 	return int(n << shift), nil
 }
 
-// CheckHostPort returns why an address is not of the form host:port.
+// CheckHostPort returns an error if an address is not of the form host:port.
 func CheckHostPort(v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewLog returns a logger to w: text for people, JSON for machines; format is
-// text, json, or auto, which is text on a terminal. level may change while the log
-// is in use.
+// NewLog returns a logger to w. format is text, json, or auto: text on a terminal, otherwise
+// JSON. level may change while the logger is in use.
 func NewLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "text" || (format == "auto" && IsTerminal(w)) {
@@ -43,7 +42,7 @@ func PrintJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// ShellWord quotes a word of a command line for a shell, where it needs to be.
+// ShellWord quotes a word for a shell if necessary.
 func ShellWord(word string) string {
 	plain := func(r rune) bool {
 		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+:@%,=", r)
@@ -54,7 +53,7 @@ func ShellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// ByteText writes a number of bytes for people.
+// ByteText formats a number of bytes for people.
 func ByteText[N int | int64 | float64](n N) string {
 	v := float64(n)
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {

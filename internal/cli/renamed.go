@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Names that have changed go on working, hidden from the help, and say the new name
-// on standard error: docs/design/008-words.md.
+// Former names still work, hidden from the help, and print the new name to standard error:
+// docs/design/008-words.md.
 
-// Renamed lets cmd take a flag by a name that it had before. The flag counts as given
-// by its own name, so that verbs need to look for that alone.
+// Renamed makes cmd accept a former name of a flag. The flag counts as given by its current
+// name, so that verbs need to check only that.
 func Renamed(cmd *cobra.Command, was, is string) { RenamedP(cmd, was, "", is) }
 
-// RenamedP is Renamed of a flag that was also called by one letter.
+// RenamedP is Renamed for a flag that also had a one-letter form.
 func RenamedP(cmd *cobra.Command, was, letter, is string) {
 	f := cmd.Flags()
 	flag := f.Lookup(is)
@@ -29,8 +29,8 @@ func RenamedP(cmd *cobra.Command, was, letter, is string) {
 	})
 }
 
-// renamedFlag hands a value on to another flag. pflag's own notice of a deprecated
-// flag would go to standard output.
+// renamedFlag passes a value on to another flag. pflag's own notice about a deprecated flag
+// would go to standard output.
 type renamedFlag struct {
 	cmd *cobra.Command
 	was string
@@ -44,12 +44,12 @@ func (r *renamedFlag) Set(v string) error {
 func (r *renamedFlag) String() string { return r.is.Value.String() }
 func (r *renamedFlag) Type() string   { return r.is.Value.Type() }
 
-// notice says what a name is now. It goes to standard error, as all that is no result.
+// notice prints the new name, to standard error like everything that is not a result.
 func notice(cmd *cobra.Command, was, is string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s is %s now\n", was, is)
 }
 
-// Moved makes verb, at the place where it is put, a former name of the one at path.
+// Moved makes verb a former name of the verb at path.
 func Moved(verb *cobra.Command, path string) *cobra.Command {
 	verb.Hidden = true
 	inner := verb.PreRunE
@@ -63,8 +63,8 @@ func Moved(verb *cobra.Command, path string) *cobra.Command {
 	return verb
 }
 
-// wrongFlag adds to the error of a flag that does not exist what was probably meant, and
-// says of a value that cannot be read what is wanted.
+// wrongFlag adds a suggestion to the error for an unknown flag, and what is wanted to that for
+// an invalid value.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -85,8 +85,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, Suggest("--"+missing.GetSpecifiedName(), names))
 }
 
-// wrongValue is the error of a value in the form of those of options that files have, too:
-// pflag tells which of Go's functions could not read it.
+// wrongValue returns the error for an invalid value in the same form as for options in files:
+// pflag's error is that of a Go function.
 func wrongValue(e *pflag.InvalidValueError) error {
 	flag, want := e.GetFlag(), ""
 	switch kind := flag.Value.Type(); {
@@ -109,17 +109,17 @@ func wrongValue(e *pflag.InvalidValueError) error {
 	return fmt.Errorf("--%s %q: %s", flag.Name, e.GetValue(), want)
 }
 
-// taken is the annotation of a flag that has the words of Takes.
+// taken is the annotation of a flag with the words of Takes.
 const taken = "weir_words"
 
-// Takes is Words for who has the flags and not the verb.
+// Takes is Words for callers that have the flags but not the verb.
 func Takes(f *pflag.FlagSet, flag string, words ...string) {
 	if err := f.SetAnnotation(flag, taken, words); err != nil {
-		panic(err) // a flag that does not exist
+		panic(err) // the flag does not exist
 	}
 }
 
-// complete has the flags of cmd, and of the verbs below it, completed by their words.
+// complete registers the words of the flags of cmd, and of the verbs below it, for completion.
 func complete(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if words := f.Annotations[taken]; words != nil {
@@ -133,10 +133,10 @@ func complete(cmd *cobra.Command) {
 	}
 }
 
-// Words gives a flag the words that shells complete for its value.
+// Words sets the words that shells complete for the value of a flag.
 func Words(cmd *cobra.Command, flag string, words ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		// Of a list, the last of its words is completed.
+		// In a list, the last word is completed.
 		head, last := "", begun
 		if i := strings.LastIndexByte(begun, ','); i >= 0 {
 			head, last = begun[:i+1], begun[i+1:]
@@ -150,6 +150,6 @@ func Words(cmd *cobra.Command, flag string, words ...string) {
 		return fit, cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
-		panic(err) // a flag that does not exist, or has words already
+		panic(err) // the flag does not exist, or has words already
 	}
 }

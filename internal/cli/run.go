@@ -16,15 +16,15 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// SameSignal is the time within which signals count as one. Some senders reach a
-// process twice with what was meant once: timeout(1) signals it and its group, a
-// terminal and a supervisor each pass on Ctrl-C.
+// SameSignal is the time within which signals count as one. Some senders signal a process
+// twice: timeout(1) signals it and its group, and both a terminal and a supervisor pass on
+// Ctrl-C.
 const SameSignal = 200 * time.Millisecond
 
-// errInterrupted is what a verb that did not finish because of a signal ends with.
+// errInterrupted is the error of a verb that a signal has interrupted.
 var errInterrupted = errors.New("interrupted; everything that was started has been stopped")
 
-// Root returns the command weir with these verbs, and with version and config.
+// Root returns the command weir with the given verbs, and with version and config.
 func Root(verbs ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
@@ -37,11 +37,11 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 		SilenceErrors: true,
 		Args:          unknownCommand,
 	}
-	// cobra's own --version goes through a template, for which the linker has to keep
-	// every exported method of the program.
+	// cobra's own --version uses a template, for which the linker has to keep every exported
+	// method of the program.
 	root.Flags().BoolP("version", "v", false, "version for weir")
 	root.SetUsageFunc(PlainUsage)
-	root.SetFlagErrorFunc(wrongFlag) // of all verbs below, too
+	root.SetFlagErrorFunc(wrongFlag) // for all verbs below, too
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
 			return errors.Join(err, cmd.Help())
@@ -66,18 +66,17 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 	return root
 }
 
-const below = "below" // annotation: the verb that a verb belongs to
+const below = "below" // annotation: the parent verb
 
-// Below makes verb a part of another product's verb, such as bench of outbox.
-// Where weir has no such parent, it has no such verb.
+// Below makes verb a subcommand of another product's verb, such as bench of outbox. If weir
+// does not have that parent, it does not have the verb.
 func Below(parent string, verb *cobra.Command) *cobra.Command {
 	verb.Annotations = map[string]string{below: parent}
 	return verb
 }
 
-// Main executes the command line and returns the process's exit code. The first
-// SIGINT or SIGTERM ends the context that verbs run in; a second one ends the
-// process at once.
+// Main executes the command line and returns the process's exit code. The first SIGINT or
+// SIGTERM cancels the context of the verb; a second one ends the process at once.
 func Main(root *cobra.Command, args []string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -87,24 +86,25 @@ func Main(root *cobra.Command, args []string) int {
 		<-signals
 		cancel()
 		time.Sleep(SameSignal)
-		signal.Stop(signals) // from here on, signals do what they do by default
+		signal.Stop(signals) // from here on, signals have their default effect
 	}()
 	return Execute(ctx, root, args, os.Stdout, os.Stderr)
 }
 
-// Execute is Main without the process around it. It is called once for a root.
+// Execute is Main without handling of signals and the process's streams. It is called once for
+// a root.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd(args...) // which remembers the output
+	root.InitDefaultCompletionCmd(args...) // it remembers the output
 	var began bool
 	prepare(root, &began)
 	if help, _, err := root.Find([]string{"help"}); err == nil && help != root {
 		help.Args = knownTopic
 	}
-	var helpless error // why there was no help to give
+	var helpless error // why there is no help
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if helpless = knownVerb(cmd); helpless == nil {
@@ -127,7 +127,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 		}
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = errInterrupted // whatever step it was that noticed
+		err = errInterrupted // whatever step noticed it
 	}
 	fmt.Fprintln(stderr, "weir:", err)
 	if code == ExitUsage {
@@ -136,14 +136,13 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return code
 }
 
-// prepare has began set once the RunE of a command starts, and makes a command
-// that only holds others refuse names that it does not know. cobra prints help
-// for those and reports success.
+// prepare makes each command set began when its RunE starts, and makes a command that only has
+// subcommands reject unknown names: cobra prints help for those and reports success.
 func prepare(cmd *cobra.Command, began *bool) {
 	for _, sub := range cmd.Commands() {
 		prepare(sub, began)
 	}
-	cmd.InitDefaultHelpFlag() // or, of weir --help kv, cobra would take kv for the value of a flag
+	cmd.InitDefaultHelpFlag() // otherwise cobra would take kv in weir --help kv for the value of a flag
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = unknownCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -160,7 +159,7 @@ func prepare(cmd *cobra.Command, began *bool) {
 	}
 }
 
-// namedArgs names the arguments that a command wants: cobra counts them.
+// namedArgs names the missing arguments in cobra's error, which only counts them.
 func namedArgs(cmd *cobra.Command, args []string, err error) error {
 	switch {
 	case err == nil:
@@ -174,8 +173,8 @@ func namedArgs(cmd *cobra.Command, args []string, err error) error {
 	return err
 }
 
-// knownVerb refuses the help of a verb that cmd does not have: cobra prints that of cmd,
-// and reports success. What may be an argument of cmd is none of its verbs.
+// knownVerb rejects help for an unknown verb of cmd: cobra prints the help of cmd, and reports
+// success. A word that may be an argument of cmd is accepted.
 func knownVerb(cmd *cobra.Command) error {
 	args := cmd.Flags().Args()
 	if !cmd.HasSubCommands() || len(args) == 0 || cmd.Args == nil {
@@ -184,8 +183,8 @@ func knownVerb(cmd *cobra.Command) error {
 	return cmd.Args(cmd, args)
 }
 
-// knownTopic accepts the names of commands: cobra prints help of what it found so far
-// for others, and reports success.
+// knownTopic rejects help for unknown commands: cobra prints the help of the last known one,
+// and reports success.
 func knownTopic(help *cobra.Command, args []string) error {
 	cmd, rest, err := help.Root().Find(args)
 	if err != nil {
@@ -194,7 +193,7 @@ func knownTopic(help *cobra.Command, args []string) error {
 	return unknownCommand(cmd, rest)
 }
 
-// unknownCommand accepts no arguments: all that are known were commands.
+// unknownCommand rejects all arguments: known names would have been commands.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

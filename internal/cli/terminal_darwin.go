@@ -2,5 +2,5 @@ package cli
 
 import "golang.org/x/sys/unix"
 
-// getTermios asks for the settings of a terminal.
+// getTermios is the ioctl that reads the settings of a terminal.
 const getTermios = unix.TIOCGETA

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// OwnFlags is the group of the flags that a verb has beside its options.
+// OwnFlags is the group of a verb's flags that are not options.
 const OwnFlags = "This command"
 
-// AddFlags gives cmd the flags of the loader's options, and the usage that shows
-// them in groups. Flags that cmd has already are its own; their help is
-// "ARGUMENT|text" where there is an argument.
+// AddFlags adds the loader's options to cmd as flags, and a usage that shows them in groups.
+// Flags that cmd has already are its own; their help is "ARGUMENT|text" if there is an
+// argument.
 func (l *Loader[C]) AddFlags(cmd *cobra.Command) {
 	if l.Flags == nil {
 		l.Flags = make(map[string]string)
@@ -48,7 +48,7 @@ func (l *Loader[C]) AddFlags(cmd *cobra.Command) {
 		case strings.HasPrefix(o.Arg, ArgFile), o.Arg == "SOCKET":
 			_ = cmd.MarkFlagFilename(o.Name)
 		case o.Arg != "":
-			Words(cmd, o.Name, o.completions()...) // if none: no names of files either
+			Words(cmd, o.Name, o.completions()...) // without words: no completion of file names either
 		}
 	}
 	f.StringVarP(&l.File, "config", "c", "", l.FileHelp)
@@ -89,8 +89,8 @@ func unsorted(name string) *pflag.FlagSet {
 	return set
 }
 
-// textFlag records the text of a flag, which Option.Set reads later: only then is
-// it known which of several sources counts.
+// textFlag records the text of a flag for Option.Set, which parses it later: the flag may not
+// have precedence.
 type textFlag struct {
 	name string
 	into map[string]string
@@ -100,18 +100,18 @@ func (f *textFlag) Set(v string) error { f.into[f.name] = v; return nil }
 func (f *textFlag) String() string     { return f.into[f.name] }
 func (f *textFlag) Type() string       { return "" }
 
-// arguments stand for the values of flags in the help, by the types of pflag.
+// arguments are the placeholders for values in the help, by pflag's types.
 var arguments = map[string]string{
 	"string": "TEXT", "strings": "TEXT,...", "stringArray": "TEXT", "stringToString": "NAME=VALUE", "duration": "DURATION",
 	"durationSlice": "DURATION,...", "int": "N", "uint": "N", "ints": "N,...", "float": "NUMBER",
 	"count": "", "float64Slice": "NUMBER,...", "int64Slice": "N,...",
 }
 
-// zeroValues are defaults that pflag's own help does not show either.
+// zeroValues are defaults that pflag's own help does not show, either.
 var zeroValues = map[string]bool{"0": true, "0s": true, "[]": true}
 
-// defaultText returns a default as the help shows it: a list without brackets, a minute
-// as 1m and not as 1m0s. It is empty for a default that is not shown.
+// defaultText returns a default as the help shows it: a list without brackets, a minute as 1m
+// and not as 1m0s. It is "" if the default is not shown.
 func defaultText(f *pflag.Flag) string {
 	text := f.DefValue
 	if text == "false" || zeroValues[text] && f.Value.Type() != "" {
@@ -131,9 +131,8 @@ func defaultText(f *pflag.Flag) string {
 	return text
 }
 
-// argument returns what stands for the value of a flag in the help: the word in
-// backquotes in its help, or else a word for its type; and the help without
-// backquotes.
+// argument returns the placeholder for the value of a flag in the help: the word in backquotes
+// in its help, or else a word for its type. It also returns the help without backquotes.
 func argument(f *pflag.Flag) (arg, help string) {
 	name, help := pflag.UnquoteUsage(f)
 	if arg, ok := arguments[name]; ok && !strings.Contains(f.Usage, "`") {
@@ -148,8 +147,8 @@ func argument(f *pflag.Flag) (arg, help string) {
 	return strings.ToUpper(name), help
 }
 
-// PlainUsage is the usage of a verb without groups of options, and of one that holds
-// others: what cobra prints, with flags as everywhere else.
+// PlainUsage prints the usage of a verb without groups of options, or with subcommands: cobra's
+// text, with flags in weir's format.
 func PlainUsage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	fmt.Fprint(w, "Usage:")
@@ -186,8 +185,7 @@ func PlainUsage(cmd *cobra.Command) error {
 	return nil
 }
 
-// FlagTable renders flags and their arguments with the help beside them, wrapped
-// to 96 columns.
+// FlagTable formats flags and their arguments with the help beside them, wrapped to 96 columns.
 func FlagTable(set *pflag.FlagSet, args map[string]string) string {
 	const margin, width = 38, 58
 	var b strings.Builder

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/version"
 )
 
-// newVersionCommand is the one verb that is of no product.
+// newVersionCommand returns the verb version.
 func newVersionCommand() *cobra.Command {
 	var asJSON JSON[version.Report]
 	var verbose bool

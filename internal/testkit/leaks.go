@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Held is what a process holds that a test may leak.
+// Held counts resources of a process that a test may leak.
 type Held struct {
 	Goroutines int
-	Files      int // open descriptors; 0 where there is no /proc
+	Files      int // open file descriptors; 0 if there is no /proc
 }
 
-// HeldNow counts what this process holds.
+// HeldNow counts the resources of this process.
 func HeldNow() Held {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -24,9 +24,9 @@ func HeldNow() Held {
 	return Held{Goroutines: runtime.NumGoroutine(), Files: len(entries)}
 }
 
-// Settle waits until the process holds no more than h, which was counted before the
-// tests: connections that they closed take a moment to end. It returns an error with all
-// goroutines if that does not happen.
+// Settle waits until the process holds no more than h, which was counted before the tests:
+// closed connections take a moment to end. If that does not happen, it returns an error with
+// all goroutines.
 func (h Held) Settle() error { return h.settle(Patience) }
 
 func (h Held) settle(patience time.Duration) error {
@@ -41,14 +41,14 @@ func (h Held) settle(patience time.Duration) error {
 			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
 			return fmt.Errorf("leak: %+v before the tests, %+v after them\n%s\n%s", h, now, files(), b.String())
 		}
-		// The pipes that package net splices through are closed when the second
-		// collection finds them unused; by itself that takes minutes.
+		// The pipes that package net uses for splicing are closed by the second garbage
+		// collection that finds them unused; without it, that takes minutes.
 		runtime.GC()
 		time.Sleep(5 * time.Millisecond) // between polls
 	}
 }
 
-// files lists the open descriptors, a line each.
+// files returns the open file descriptors, one per line.
 func files() string {
 	const dir = "/proc/self/fd/"
 	entries, err := os.ReadDir(dir)

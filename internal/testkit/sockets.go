@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketOption reads an option back from this process's TCP sockets that match says it
-// of by the addresses at both ends.
+// socketOption returns the values of an option of this process's TCP sockets for which match,
+// given the addresses of both ends, returns true.
 func socketOption(tb testing.TB, match func(local, peer string) bool, level, name int) (values []int) {
 	tb.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -22,7 +22,7 @@ func socketOption(tb testing.TB, match func(local, peer string) bool, level, nam
 		if err != nil {
 			tb.Fatal(err)
 		}
-		// Descriptors of other tests come and go, and most are no sockets.
+		// Other tests open and close descriptors meanwhile, and most are not sockets.
 		local, err := unix.Getsockname(fd)
 		if err != nil {
 			continue
@@ -40,8 +40,9 @@ func socketOption(tb testing.TB, match func(local, peer string) bool, level, nam
 	return values
 }
 
-// KeepaliveIs checks that TCP sockets of each side probe silent peers after idle seconds,
-// every interval seconds, count times, and what user timeout they have in milliseconds.
+// KeepaliveIs checks that the TCP sockets of each side probe silent peers after idle seconds,
+// every interval seconds, count times, and that they have the given user timeout in
+// milliseconds.
 func KeepaliveIs(tb testing.TB, sides map[string]func(local, peer string) bool, idle, interval, count, userTimeout int) {
 	tb.Helper()
 	for side, match := range sides {

@@ -1,5 +1,5 @@
-// Package testkit waits in tests for what another goroutine, process or server brings
-// about.
+// Package testkit helps tests: it waits for conditions that another goroutine, process or
+// server brings about, and selects the tests and rounds to run.
 package testkit
 
 import (
@@ -8,26 +8,24 @@ import (
 	"time"
 )
 
-// Patience bounds every wait. Only a defect reaches it, however slow the machine is.
+// Patience limits every wait. It is long enough for slow machines: only a bug reaches it.
 const Patience = 2 * time.Minute
 
-// Eventually returns when a condition holds, and fails tb when it does not within
-// Patience. It is asked at once and then less and less often, so that those who
-// wait leave the processor to those whom they wait for.
+// Eventually returns when a condition holds, and fails tb if it does not within Patience. It
+// checks at once and then less and less often, to leave the processor to others.
 func Eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
 	Await(tb, holds, func() string { return what })
 }
 
-// Await is Eventually for a condition that can say what is instead.
+// Await is Eventually for a condition that can describe the current state.
 func Await(tb testing.TB, holds func() bool, state func() string) {
 	tb.Helper()
 	await(tb, Patience, holds, state)
 }
 
-// Alone skips a test that computes in one thread, in which the race detector has nothing
-// to find and takes ten times as long: its package is one of those that make test tests
-// without.
+// Alone skips a single-threaded test under the race detector, which cannot find anything there
+// and makes it ten times as slow: make test runs its package without the race detector.
 func Alone(tb testing.TB) {
 	tb.Helper()
 	if raceEnabled {
@@ -35,9 +33,9 @@ func Alone(tb testing.TB) {
 	}
 }
 
-// Long skips a test that takes seconds of processors where go test is told -short, as
-// `make test` tells it; why is what takes them. `make test-all` and a plain go test play it.
-// Cheaper tests should guard the same promise: they are always played.
+// Long skips a test that takes seconds of CPU time under go test -short, which `make test`
+// uses; why says what takes them. `make test-all` and plain go test run it. Cheaper tests,
+// which always run, should cover the same guarantee.
 func Long(tb testing.TB, why string) {
 	tb.Helper()
 	if testing.Short() {
@@ -45,12 +43,11 @@ func Long(tb testing.TB, why string) {
 	}
 }
 
-// envTorture, when it is 1, has tests play all their rounds: see Rounds.
+// envTorture, if set to 1, makes tests run all their rounds: see Rounds.
 const envTorture = "WEIR_TORTURE"
 
-// Rounds returns how many rounds a test plays of what it could repeat for ever: few of
-// them, or all with WEIR_TORTURE=1, as `make torture` sets it. What is asserted must not
-// depend on it.
+// Rounds returns how many rounds of a repeatable test to run: few, or all with WEIR_TORTURE=1,
+// as `make torture` sets it. What is asserted must not depend on it.
 func Rounds(few, all int) int {
 	if All() {
 		return all
@@ -58,7 +55,7 @@ func Rounds(few, all int) int {
 	return few
 }
 
-// All reports whether all rounds are played.
+// All reports whether all rounds are run.
 func All() bool { return os.Getenv(envTorture) == "1" }
 
 func await(tb testing.TB, patience time.Duration, holds func() bool, state func() string) {

@@ -1,5 +1,5 @@
-// Package version says which weir this is: its number, and what the Go tool has
-// noted of the source that it was built from.
+// Package version has the version of weir, and what the Go tool recorded about the source that
+// it was built from.
 package version
 
 import (
@@ -11,18 +11,18 @@ import (
 // Number is the version of weir.
 const Number = "0.1.0"
 
-// Report is what `weir version --json` prints.
+// Report is the output of `weir version --json`.
 type Report struct {
 	Version  string `json:"version"`          // of weir
 	Commit   string `json:"commit,omitempty"` // of the source, if it was built from a checkout
 	Time     string `json:"time,omitempty"`   // of the commit, RFC 3339
-	Modified bool   `json:"modified"`         // the checkout had changes besides
+	Modified bool   `json:"modified"`         // the checkout had uncommitted changes
 	Go       string `json:"go"`               // version of Go that built it
 	Platform string `json:"platform"`         // operating system and processor
 	Tags     string `json:"tags,omitempty"`   // build tags, such as slim
 }
 
-// Current describes the program that runs.
+// Current describes the running program.
 func Current() Report {
 	r := Report{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -44,7 +44,7 @@ func Current() Report {
 	return r
 }
 
-// Line is the version for people: "weir 0.1.0 (commit 1a2b3c4, go1.26, linux/amd64)".
+// Line returns the version for people: "weir 0.1.0 (commit 1a2b3c4, go1.26, linux/amd64)".
 func Line() string {
 	r := Current()
 	commit := ""
@@ -58,7 +58,7 @@ func Line() string {
 	return fmt.Sprintf("weir %s (%s%s, %s)", r.Version, commit, r.Go, r.Platform)
 }
 
-// Modules lists what is linked into the program, as "path version", sorted by path.
+// Modules returns the modules linked into the program, as "path version", sorted by path.
 func Modules() []string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

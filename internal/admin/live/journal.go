@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// maxNotes bounds the messages that a journal keeps, maxApart those of one message that
-// is kept apart.
+// maxNotes limits the messages in a journal, maxApart the records of one message that is kept
+// apart.
 const (
 	maxNotes = 40
 	maxApart = 15
 )
 
-// Apart are records of one message that are kept one by one, in a table of their own.
+// Apart selects records with one message that are kept individually, in a table of their own.
 type Apart struct {
 	Message, Title string
-	Columns        []string // the attributes that are shown, and no others
+	Columns        []string // the attributes to show
 }
 
-// Journal is a log handler that passes records on, and keeps the newest warnings and
-// errors for the page. A message that is repeated is kept once, with its count.
+// Journal is a slog.Handler that passes records on, and keeps the newest warnings and errors
+// for the page. Repetitions of a message are kept once, with their number.
 type Journal struct {
 	next   slog.Handler
-	attrs  string // of WithAttrs, written out
+	attrs  string // of WithAttrs, formatted
 	groups string
-	notes  *notes // shared by the handlers that were derived
+	notes  *notes // shared by all derived handlers
 }
 
 // notes are the messages, the newest last.
 type notes struct {
 	mu    sync.Mutex
 	list  []note
-	apart []shelf // their lists only
+	apart []shelf // only their lists
 }
 
 // shelf has the newest records of one message.
@@ -51,10 +51,10 @@ type note struct {
 	message string
 	attrs   string
 	times   uint64
-	cells   []Cell // of a message that is kept apart
+	cells   []Cell // for a message that is kept apart
 }
 
-// NewJournal returns a journal in front of a handler.
+// NewJournal returns a journal that passes records on to next.
 func NewJournal(next slog.Handler, apart ...Apart) *Journal {
 	n := &notes{}
 	for _, a := range apart {
@@ -63,7 +63,7 @@ func NewJournal(next slog.Handler, apart ...Apart) *Journal {
 	return &Journal{next: next, notes: n}
 }
 
-// Enabled implements slog.Handler: warnings are kept also where they are not logged.
+// Enabled implements slog.Handler: warnings are kept even if next does not log them.
 func (j *Journal) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn || j.next.Enabled(ctx, l)
 }
@@ -79,7 +79,7 @@ func (j *Journal) Handle(ctx context.Context, r slog.Record) error {
 	return j.next.Handle(ctx, r)
 }
 
-// note is what is kept of a record.
+// note returns what is kept of a record.
 func (j *Journal) note(r *slog.Record) note {
 	n := note{at: r.Time, level: r.Level, message: r.Message, times: 1}
 	for i := range j.notes.apart {
@@ -104,7 +104,7 @@ func (j *Journal) note(r *slog.Record) note {
 	return n
 }
 
-// cellOf is an attribute in a table.
+// cellOf returns an attribute as a table cell.
 func cellOf(a slog.Attr) Cell {
 	switch v := a.Value.Resolve(); {
 	case v.Kind() == slog.KindDuration:
@@ -137,7 +137,7 @@ func (j *Journal) WithGroup(name string) slog.Handler {
 	return &out
 }
 
-// maxNoteText bounds the attributes of a note.
+// maxNoteText limits the length of a note's attributes, in bytes.
 const maxNoteText = 600
 
 func writeAttr(b *strings.Builder, groups string, a slog.Attr) {
@@ -166,7 +166,7 @@ func (n *notes) add(now note) {
 	n.list = append(n.list, now)
 }
 
-// tables are the journal for the page, the newest first.
+// tables returns the journal's tables for the page, the newest entries first.
 func (j *Journal) tables() []Table {
 	t := Table{
 		Title: "Warnings and errors", Wide: true, Columns: Columns(":Last", "times", ":Level", ":Message", ":Of the last"),

@@ -1,12 +1,10 @@
-// Package live is the page on which an operator watches a weir process: charts of
-// the last ten minutes and six hours, tiles and tables. It records all the
-// time, so that a page that is opened in the middle of an incident shows how it
-// began; what it keeps is of a fixed size (see [Ring]).
+// Package live is the web page on which an operator watches a weir process: charts of the last
+// ten minutes and six hours, tiles and tables. It records continuously, so that a page that is
+// opened during an incident shows how it began; the history has a fixed size (see [Ring]).
 //
-// It knows no part of weir. A product describes its page (a [Page]) and hands in a
-// [Source]: values once a second, and tables while somebody looks. Everything that
-// the page loads is embedded, so that it works on a machine without internet access
-// and sends nothing anywhere.
+// It knows no part of weir. A product describes its page (a [Page]) and provides a [Source]:
+// values once a second, and tables while the page is open. Everything that the page loads is
+// embedded, so that it works on a machine without internet access and contacts no other host.
 package live
 
 import (
@@ -25,23 +23,23 @@ import (
 	"github.com/weirdb/weir/internal/admin"
 )
 
-// Source is what a product shows.
+// Source provides what a product shows.
 type Source interface {
-	// Sample sets the values of this moment. It is called once a second for as long
-	// as the process runs, and so must be cheap. After an error there is no point.
+	// Sample sets the current values. It is called once a second for as long as the process
+	// runs, so it must be cheap. After an error, the charts have a gap.
 	Sample(ctx context.Context, s *Sample) error
-	// Detail returns what is shown of this moment alone. It is called once a second
-	// while somebody watches.
+	// Detail returns what is shown only for the current moment. It is called once a second
+	// while the page is open.
 	Detail(ctx context.Context) (Detail, error)
 }
 
-// Config says what is shown.
+// Config configures a Server.
 type Config struct {
 	Page    Page          // Required.
 	Source  Source        // Required.
 	Journal *Journal      // The newest warnings of the process. Default: none are shown.
-	Words   func() string // Answers programs that ask for / and not for HTML. Default: they get the page.
-	// Log receives what goes wrong. Default: slog.Default().
+	Words   func() string // Text for programs that request / without accepting HTML. Default: they get the page.
+	// Log receives errors. Default: slog.Default().
 	Log *slog.Logger
 }
 
@@ -52,14 +50,14 @@ type Server struct {
 }
 
 const (
-	// sourceTimeout bounds a question to the source.
+	// sourceTimeout limits a call of the source.
 	sourceTimeout = 5 * time.Second
-	// eventTimeout bounds the writing of one event to a viewer.
+	// eventTimeout limits the writing of one event to a viewer.
 	eventTimeout = 10 * time.Second
 )
 
-// New returns a server. It panics where a tile or a chart names a value that the
-// page does not have: the page is a constant of its program.
+// New returns a server. It panics if a tile or a chart names a value that the page does not
+// have, which is a bug in the program.
 func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -74,16 +72,14 @@ func New(cfg Config) *Server {
 // Run records until ctx ends.
 func (s *Server) Run(ctx context.Context) { s.sampler.run(ctx) }
 
-// Policy is the Content-Security-Policy under which the page works: it loads its own
-// files and nothing else.
+// Policy is the Content-Security-Policy of the page: it loads only its own files.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 //go:embed page
 var files embed.FS
 
-// Register adds the page to what mux answers: / and its files, panels.json,
-// history.json and events.
+// Register adds the page to mux: / and its files, panels.json, history.json and events.
 func (s *Server) Register(mux *http.ServeMux) {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -101,7 +97,7 @@ func (s *Server) Register(mux *http.ServeMux) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(index) // the client has gone
+		_, _ = w.Write(index) // fails if the client has gone
 	})
 	mux.HandleFunc("GET /panels.json", s.panels)
 	mux.HandleFunc("GET /history.json", s.history)
@@ -110,10 +106,10 @@ func (s *Server) Register(mux *http.ServeMux) {
 
 func (s *Server) panels(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s.cfg.Page) // the client has gone
+	_ = json.NewEncoder(w).Encode(s.cfg.Page) // fails if the client has gone
 }
 
-// history answers with the points of a span: /history.json?span=1h.
+// history responds with the points of a time span: /history.json?span=1h.
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	span := fineSpan
 	if text := r.URL.Query().Get("span"); text != "" {
@@ -124,14 +120,14 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(s.sampler.history(span)) // the client has gone
+	_, _ = w.Write(s.sampler.history(span)) // fails if the client has gone
 }
 
-// events streams what is new: one event "tick" with each sample.
+// events streams updates: an event "tick" with each sample.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	v := s.sampler.join()
 	if v == nil {
-		admin.Plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages watch already", maxViewers))
+		admin.Plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%d viewers are connected already", maxViewers))
 		return
 	}
 	defer s.sampler.leave(v)
@@ -155,11 +151,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// actionHeader is on the requests of buttons. A page of another site cannot set it
-// without asking first, which is not answered.
+// actionHeader is set in the requests of buttons. A page of another site cannot set it without
+// a preflight request, which is not answered.
 const actionHeader = "X-Weir-Action"
 
-// Acts answers an [Action]: with 204, or 409 and why it could not be done.
+// Acts returns a handler for an [Action]: it responds with 204, or with 409 and the error.
 func Acts(do func(r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(actionHeader) == "" {

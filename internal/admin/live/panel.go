@@ -8,27 +8,26 @@ import (
 	"time"
 )
 
-// Page describes what is shown; it does not change while the process runs.
+// Page describes the page; it does not change while the process runs.
 type Page struct {
 	Title  string   `json:"title"` // the verb: weir proxy
 	Series []Series `json:"series"`
 	Tiles  []Tile   `json:"tiles"`
 	Charts []Chart  `json:"charts"`
-	// Actions are what can be done from the page. The product answers them, with Acts.
+	// Actions are the buttons of the page. The product handles them, with Acts.
 	Actions []Action `json:"actions,omitempty"`
-	// Links are further paths of the same server, beside metrics, healthz and pprof.
+	// Links are further paths of the same server, besides metrics, healthz and pprof.
 	Links []string `json:"links"`
 }
 
-// Series is one value that is recorded.
+// Series is one recorded value.
 type Series struct {
 	Key string `json:"key"`
-	// Peak: of ten seconds the largest value is kept, not the mean.
+	// Peak keeps the largest value of ten seconds instead of the mean.
 	Peak bool `json:"peak,omitempty"`
 }
 
-// Keys are series of which the mean of ten seconds is kept, after those of which the
-// largest value is.
+// Keys returns series: peaks keep the largest value of ten seconds, means the mean.
 func Keys(peaks []string, means ...string) []Series {
 	var all []Series
 	for _, key := range peaks {
@@ -40,39 +39,39 @@ func Keys(peaks []string, means ...string) []Series {
 	return all
 }
 
-// Format says how a value is written.
+// Format says how a value is displayed.
 type Format string
 
 // The formats.
 const (
 	Count   Format = "count"
-	Exact   Format = "exact" // every digit, as of positions and process numbers
+	Exact   Format = "exact" // all digits, for positions and process numbers
 	Seconds Format = "seconds"
 	Bytes   Format = "bytes"
-	Percent Format = "percent" // of 0 to 1
-	Share   Format = "share"   // in a tile: of the value of the tile
+	Percent Format = "percent" // of a value from 0 to 1
+	Share   Format = "share"   // in a tile: relative to the value of the tile
 )
 
-// Action is a button: its path is posted to.
+// Action is a button: it sends a POST request to its path.
 type Action struct {
 	Label string `json:"label"`
 	Path  string `json:"path"`
 }
 
-// Tile is one figure of this moment.
+// Tile shows one current value.
 type Tile struct {
 	Label  string `json:"label"`
 	Key    string `json:"key"`
 	Format Format `json:"format"`
-	Per    string `json:"per,omitempty"` // behind the figure: "/s"
-	// Parts are written below it.
+	Per    string `json:"per,omitempty"` // suffix of the value: "/s"
+	// Parts are shown below the value.
 	Parts []Part `json:"parts,omitempty"`
-	Note  string `json:"note,omitempty"` // ... where there are no parts
+	Note  string `json:"note,omitempty"` // shown if there are no parts
 	// Alarm turns the tile red while the value is above it. Default: never.
 	Alarm float64 `json:"alarm,omitempty"`
 }
 
-// Part is a figure below that of a tile.
+// Part is a value in the lower part of a tile.
 type Part struct {
 	Key    string `json:"key"`
 	Format Format `json:"format"`
@@ -84,22 +83,22 @@ type Chart struct {
 	Title  string `json:"title"`
 	Unit   string `json:"unit,omitempty"` // behind the title, in words
 	Format Format `json:"format"`
-	// Decades is a logarithmic axis, so that one spike does not flatten the rest.
+	// Decades selects a logarithmic axis, so that one spike does not flatten the rest.
 	Decades bool   `json:"decades,omitempty"`
 	Lines   []Line `json:"lines"`
 }
 
-// Line is one value of a chart.
+// Line is one value in a chart.
 type Line struct {
 	Key   string `json:"key"`
 	Label string `json:"label"`
 	Color int    `json:"color"` // 1 to 5: blue, orange, green, purple, grey
 }
 
-// Draw is a line of a chart.
+// Draw returns a line of a chart.
 func Draw(key, label string, color int) Line { return Line{Key: key, Label: label, Color: color} }
 
-// check finds names of values that there are not.
+// check returns an error if the page names a value that it does not have.
 func (p *Page) check() error {
 	known := make(map[string]bool, len(p.Series))
 	for _, s := range p.Series {
@@ -137,11 +136,11 @@ func (p *Page) check() error {
 	return nil
 }
 
-// Detail is what is shown of one moment.
+// Detail is shown for the current moment only.
 type Detail struct {
-	// Facts stand below the title: addresses, version, age.
+	// Facts are shown below the title: addresses, version, age.
 	Facts []string `json:"facts"`
-	// Problems stand above everything: why the process does not do its work.
+	// Problems are shown at the top: why the process does not do its work.
 	Problems []string `json:"problems,omitempty"`
 	Tables   []Table  `json:"tables"`
 }
@@ -151,18 +150,18 @@ type Table struct {
 	Title   string   `json:"title"`
 	Columns []Column `json:"columns"`
 	Rows    [][]Cell `json:"rows"`
-	Empty   string   `json:"empty,omitempty"` // what is said where there are no rows
+	Empty   string   `json:"empty,omitempty"` // text if there are no rows
 	Wide    bool     `json:"wide,omitempty"`  // as wide as the page
 }
 
 // Column is the heading of a column.
 type Column struct {
 	Name string `json:"name"`
-	Text bool   `json:"text,omitempty"` // begins at the left
+	Text bool   `json:"text,omitempty"` // left-aligned
 	Help string `json:"help,omitempty"`
 }
 
-// Columns returns columns by name; one that begins with a colon is of text.
+// Columns returns columns by name; a name that begins with a colon is that of a text column.
 func Columns(names ...string) []Column {
 	out := make([]Column, len(names))
 	for i, n := range names {
@@ -177,14 +176,14 @@ func Columns(names ...string) []Column {
 type Cell struct {
 	Text   string
 	Value  float64
-	Format Format // of Value; none: Text is shown
+	Format Format // of Value; "": Text is shown
 	Code   bool   // Text is a statement
-	Bar    bool   // Value, 0 to 1, is drawn
-	Bad    bool   // in red
-	Link   bool   // Text is the URL of a page, by http
+	Bar    bool   // Value, 0 to 1, is shown as a bar
+	Bad    bool   // shown in red
+	Link   bool   // Text is the URL of a page
 }
 
-// MarshalJSON writes what there is.
+// MarshalJSON omits empty fields.
 func (c Cell) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Text   string   `json:"s,omitempty"`
@@ -201,28 +200,28 @@ func (c Cell) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Text is a cell of words.
+// Text returns a cell with text.
 func Text(s string) Cell { return Cell{Text: s} }
 
-// Code is a cell with a statement.
+// Code returns a cell with a statement.
 func Code(s string) Cell { return Cell{Text: s, Code: true} }
 
-// Link is a cell with the URL of a page.
+// Link returns a cell with the URL of a page.
 func Link(url string) Cell { return Cell{Text: url, Link: true} }
 
-// Bar is a cell with a bar, 0 to 1.
+// Bar returns a cell with a bar, 0 to 1.
 func Bar(v float64) Cell { return Cell{Value: v, Bar: true} }
 
-// Number is a cell with a count or a rate.
+// Number returns a cell with a count or a rate.
 func Number[N ~int | ~int64 | ~uint64 | ~float64](v N) Cell {
 	return Cell{Value: float64(v), Format: Count}
 }
 
-// Whole is a cell with a number that is compared with others digit by digit: a position,
-// a process.
+// Whole returns a cell with a number that is shown with all digits: a position, a process
+// number.
 func Whole[N ~int | ~int64 | ~uint64](v N) Cell { return Cell{Value: float64(v), Format: Exact} }
 
-// Duration is a cell with a time; 0 is left empty.
+// Duration returns a cell with a duration; it is empty if d is 0.
 func Duration(d time.Duration) Cell {
 	if d == 0 {
 		return Cell{}
@@ -230,10 +229,10 @@ func Duration(d time.Duration) Cell {
 	return Cell{Value: d.Seconds(), Format: Seconds}
 }
 
-// Size is a cell with bytes.
+// Size returns a cell with a number of bytes.
 func Size[N ~int | ~int64 | ~uint64](v N) Cell { return Cell{Value: float64(v), Format: Bytes} }
 
-// Percentage is a cell with a share, 0 to 1, in percent; of nothing it is left empty.
+// Percentage returns a cell with part/of in percent; it is empty if of is 0.
 func Percentage(part, of float64) Cell {
 	if of <= 0 {
 		return Cell{}
@@ -241,13 +240,13 @@ func Percentage(part, of float64) Cell {
 	return Cell{Value: part / of, Format: Percent}
 }
 
-// Alarm returns the cell in red where bad.
+// Alarm returns the cell, in red if bad is true.
 func (c Cell) Alarm(bad bool) Cell {
 	c.Bad = bad
 	return c
 }
 
-// Age writes how long something has been so.
+// Age formats a duration in days, hours, minutes or seconds.
 func Age(d time.Duration) string {
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
 	switch {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// withProcess adds what is shown of every process.
+// withProcess adds the charts that every process has.
 func (p Page) withProcess() Page {
 	p.Series = append(p.Series[:len(p.Series):len(p.Series)], Series{Key: "process_cpu"}, Series{Key: "process_memory"}, Series{Key: "process_heap"},
 		Series{Key: "process_goroutines"})

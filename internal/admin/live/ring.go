@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The page keeps each second of ten minutes, and each ten seconds of six hours.
+// The page keeps a point per second for ten minutes, and a point per ten seconds for six hours.
 const (
 	finePoints   = 600
 	fineEvery    = time.Second
@@ -15,24 +15,24 @@ const (
 	coarseEvery  = 10 * time.Second
 )
 
-// Ring is the history of a page's values. Its memory is taken at once and does not
-// grow: (600 + 2160) points of 8 bytes for the time and 4 for each value, which is
-// 353 KB for 30 values. It is not safe for concurrent use.
+// Ring is the history of a page's values. Its memory is allocated at once and does not grow:
+// (600 + 2160) points of 8 bytes for the time and 4 for each value, which is 353 KB for 30
+// values. It is not safe for concurrent use.
 type Ring struct {
 	series       []Series
 	fine, coarse points
 
-	// The ten seconds that are not over.
-	bucket int64     // their number since 1970; 0: none
-	last   int64     // the newest moment in them
+	// The current ten seconds.
+	bucket int64     // number of the interval since 1970; 0: none
+	last   int64     // time of the newest sample in it
 	fold   []float64 // sum, or largest value
-	seen   []int     // how many values were known
+	seen   []int     // number of known values
 }
 
 // points are a fixed number of samples; the newest replaces the oldest.
 type points struct {
 	at     []int64     // Unix milliseconds
-	values [][]float32 // by series; NaN: not known
+	values [][]float32 // by series; NaN: unknown
 	next   int
 	full   bool
 }
@@ -56,7 +56,7 @@ func (p *points) add(at int64, values func(i int) float64) {
 	}
 }
 
-// order calls do with the places of the points since a moment, oldest first.
+// order calls do with the indexes of the points since a time, oldest first.
 func (p *points) order(since int64, do func(place int)) {
 	n, first := p.next, 0
 	if p.full {
@@ -77,8 +77,7 @@ func NewRing(series []Series) *Ring {
 	}
 }
 
-// Add adds a sample; values are in the order of the series, NaN where one is not
-// known.
+// Add adds a sample; values are in the order of the series, NaN if unknown.
 func (r *Ring) Add(at time.Time, values []float64) {
 	ms := at.UnixMilli()
 	r.fine.add(ms, func(i int) float64 { return values[i] })
@@ -100,7 +99,7 @@ func (r *Ring) Add(at time.Time, values []float64) {
 	}
 }
 
-// flush ends the ten seconds.
+// flush ends the current ten seconds.
 func (r *Ring) flush() {
 	if r.bucket == 0 {
 		return
@@ -118,12 +117,11 @@ func (r *Ring) flush() {
 	clear(r.seen)
 }
 
-// AppendJSON appends the points of a span before now to text:
+// AppendJSON appends the points of a time span before now to text:
 //
 //	{"every":1000,"t":[…],"v":{"key":[…]}}
 //
-// with null where a value is not known. Spans beyond ten minutes have a point for
-// each ten seconds.
+// Unknown values are null. Spans of more than ten minutes have a point per ten seconds.
 func (r *Ring) AppendJSON(text []byte, now time.Time, span time.Duration) []byte {
 	p, every := &r.fine, fineEvery
 	if span > fineSpan {
@@ -157,7 +155,7 @@ func (r *Ring) AppendJSON(text []byte, now time.Time, span time.Duration) []byte
 	return append(text, '}', '}')
 }
 
-// appendValue appends a number of four digits, which a chart can show, or null.
+// appendValue appends a number with four digits, enough for a chart, or null.
 func appendValue(text []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return append(text, "null"...)

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Sample takes the values of one moment. What counts since the start becomes a rate,
-// a mean or a quantile of what happened since the sample before; the first sample has
-// none.
+// Sample collects the current values. Counters are converted to a rate, a mean or a quantile
+// since the previous sample; the first sample has none of these.
 type Sample struct {
 	index  map[string]int
 	values []float64
@@ -19,7 +18,7 @@ type Sample struct {
 	windows    map[string]map[float64]uint64
 }
 
-// counter is what a value was derived from in the sample before.
+// counter is a counter's state in the previous sample.
 type counter struct{ sum, count float64 }
 
 func newSample(series []Series) *Sample {
@@ -33,7 +32,7 @@ func newSample(series []Series) *Sample {
 	return s
 }
 
-// begin forgets the values of the sample before, and keeps what they were derived from.
+// begin clears the values of the previous sample, but keeps its counters.
 func (s *Sample) begin(at time.Time) {
 	s.before, s.at = s.at, at
 	for i := range s.values {
@@ -41,7 +40,7 @@ func (s *Sample) begin(at time.Time) {
 	}
 }
 
-// set sets a value. A key that the page does not have is a mistake in the program.
+// set sets a value. A key that the page does not have is a bug in the program.
 func (s *Sample) set(key string, v float64) {
 	i, ok := s.index[key]
 	if !ok {
@@ -50,10 +49,10 @@ func (s *Sample) set(key string, v float64) {
 	s.values[i] = v
 }
 
-// Level sets what is so at this moment.
+// Level sets a current value.
 func (s *Sample) Level(key string, v float64) { s.set(key, v) }
 
-// Highest sets what is so at this moment of several things: the highest that was set.
+// Highest sets the highest of several current values.
 func (s *Sample) Highest(key string, v float64) {
 	if i, ok := s.index[key]; ok && s.values[i] > v {
 		return
@@ -61,8 +60,8 @@ func (s *Sample) Highest(key string, v float64) {
 	s.set(key, v)
 }
 
-// Rate sets how fast a counter grew, per second. One that shrank, because what it
-// counted in was dropped, grew by nothing that is known.
+// Rate sets the growth of a counter per second. If the counter has decreased, because what it
+// counted for was removed, the rate is unknown.
 func (s *Sample) Rate(key string, count float64) {
 	was, known := s.counters[key]
 	s.counters[key] = counter{sum: count}
@@ -73,8 +72,7 @@ func (s *Sample) Rate(key string, count float64) {
 	}
 }
 
-// Mean sets the mean of what was counted since the sample before: what sum grew by,
-// over what count grew by.
+// Mean sets the mean since the previous sample: the growth of sum divided by that of count.
 func (s *Sample) Mean(key string, sum, count float64) {
 	was, known := s.counters[key]
 	s.counters[key] = counter{sum, count}
@@ -85,15 +83,15 @@ func (s *Sample) Mean(key string, sum, count float64) {
 	}
 }
 
-// A Quantile names the value that a quantile becomes.
+// A Quantile maps a quantile to a value of the page.
 type Quantile struct {
 	Key string
 	Of  float64 // 0 to 1
 }
 
-// Quantiles sets quantiles of what a histogram counted since the sample before. The
-// buckets are those of all time: in ascending order a value that stands for the
-// bucket, and its count; buckets without any may be left out.
+// Quantiles sets quantiles of a histogram since the previous sample. buckets are cumulative
+// over time: in ascending order a value that represents the bucket, and its count; empty
+// buckets may be left out.
 func (s *Sample) Quantiles(buckets iter.Seq2[float64, uint64], quantiles ...Quantile) {
 	name := quantiles[0].Key
 	was, known := s.windows[name]

@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// maxViewers bounds the open event streams.
+// maxViewers limits the number of open event streams.
 const maxViewers = 64
 
-// sampler records a sample per second, and tells viewers of it.
+// sampler records a sample per second, and sends it to viewers.
 type sampler struct {
 	page   Page
 	source Source
 	log    *slog.Logger
 	notes  *Journal
-	wake   chan struct{} // holds a token when somebody begins to watch
+	wake   chan struct{} // has a token when a viewer connects
 
-	// Of the goroutine of run.
+	// Used by the goroutine of run only.
 	sample *Sample
-	failed bool // the last question to the source
+	failed bool // whether the last call of the source failed
 
 	mu      sync.Mutex
 	ring    *Ring                // guarded by mu
 	viewers map[*viewer]struct{} // guarded by mu
 }
 
-// viewer is one open event stream. Its channel holds the latest event; a viewer that
-// is slow misses events, and never holds up others.
+// viewer is one open event stream. Its channel holds the latest event; a slow viewer misses
+// events, and does not delay others.
 type viewer struct{ events chan []byte }
 
 func newSampler(cfg *Config) *sampler {
@@ -41,7 +41,7 @@ func newSampler(cfg *Config) *sampler {
 	}
 }
 
-// join adds a viewer, who is told of this moment soon; nil if there are too many.
+// join adds a viewer, which soon gets the current state; nil if there are too many.
 func (s *sampler) join() *viewer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *sampler) run(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			s.look(ctx)
-		case <-s.wake: // of the last sample, with the tables of now
+		case <-s.wake: // send the last sample with the current tables
 		case <-ctx.Done():
 			return
 		}
@@ -94,7 +94,7 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// look takes one sample. Without one there is a gap in the charts.
+// look takes one sample. If that fails, the charts have a gap.
 func (s *sampler) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
@@ -112,13 +112,13 @@ func (s *sampler) look(ctx context.Context) {
 	s.ring.Add(s.sample.at, s.sample.values)
 }
 
-// publish sends the last sample and the tables of this moment to the viewers.
+// publish sends the last sample and the current tables to the viewers.
 func (s *sampler) publish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	detail, err := s.source.Detail(ctx)
 	if err != nil {
-		detail.Problems = append(detail.Problems, "this page cannot be brought up to date: "+err.Error())
+		detail.Problems = append(detail.Problems, "this page cannot be updated: "+err.Error())
 	}
 	if s.notes != nil {
 		detail.Tables = append(detail.Tables, s.notes.tables()...)
@@ -149,7 +149,7 @@ func (s *sampler) publish(ctx context.Context) {
 	defer s.mu.Unlock()
 	for v := range s.viewers {
 		select {
-		case <-v.events: // make room: the latest counts
+		case <-v.events: // make room: only the latest event matters
 		default:
 		}
 		v.events <- text

@@ -104,7 +104,7 @@ func TestPointInTime(t *testing.T) {
 	}
 	t.Run("before the backup", func(t *testing.T) {
 		_, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{LSN: 1}, keys)
-		if err == nil || !strings.Contains(err.Error(), "consistent from") {
+		if err == nil || !strings.Contains(err.Error(), "not consistent before") {
 			t.Errorf("chosen for a position before: %v", err)
 		}
 		err = RestoreDir(t.Context(), r.open(base.ID, keys), DirOptions{Dir: t.TempDir(), UID: -1, GID: -1, RestoreCommand: "x", Target: Target{Time: base.Position.Time.Add(-time.Hour)}})

@@ -1,6 +1,6 @@
-// Package clitest runs the command lines of verbs in their tests: within the test,
-// as scripts with golden output, and as processes. A process is the test binary
-// itself, which [Program.Main] turns into weir, so that no test has to link one.
+// Package clitest runs the command lines of verbs in their tests: within the test, as scripts
+// with golden output, and as processes. A process is the test binary itself, which
+// [Program.Main] turns into weir, so that no test has to link one.
 package clitest
 
 import (
@@ -27,10 +27,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files and generated parts of the documentation")
 
-// asWeir is the environment variable that makes a test binary weir.
+// asWeir is the environment variable that makes a test binary run as weir.
 const asWeir = "WEIR_TEST_AS_MAIN=1"
 
-// Program is a weir that has the verbs of the package under test.
+// Program is a weir with the verbs of the package under test.
 type Program struct {
 	Verbs func() []*cobra.Command
 	// Arguments edits a command line before Call, Must and Refuse run it. Default: none.
@@ -51,12 +51,12 @@ func (p *Program) Main(m *testing.M) {
 
 // Execute runs a command line within the test and returns its exit code.
 func (p *Program) Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	args = append([]string{}, args...) // nil would be the arguments of this process
+	args = append([]string{}, args...) // nil would mean the arguments of this process
 	return cli.Execute(ctx, p.Root(), args, stdout, stderr)
 }
 
-// Run runs a command line and renders what came out: standard output as it is, each
-// line of standard error behind "2> ", and the exit code unless it is 0.
+// Run runs a command line and formats its output: standard output unchanged, each line of
+// standard error after "2> ", and the exit code unless it is 0.
 func (p *Program) Run(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -71,7 +71,7 @@ func (p *Program) Run(t *testing.T, args ...string) string {
 	return out
 }
 
-// Result is what a command line came to.
+// Result is the result of a command line.
 type Result struct {
 	Code           int
 	Stdout, Stderr string
@@ -91,7 +91,7 @@ func (p *Program) Call(ctx context.Context, args ...string) Result {
 	return Result{code, stdout.String(), stderr.String()}
 }
 
-// Must runs a command line that has to succeed, and returns its output.
+// Must runs a command line that must succeed, and returns its output.
 func (p *Program) Must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := p.Call(t.Context(), args...)
@@ -101,8 +101,8 @@ func (p *Program) Must(t *testing.T, args ...string) string {
 	return r.Stdout
 }
 
-// Refuse runs a command line that has to fail with a code, and whose error has to
-// say some words.
+// Refuse runs a command line that must fail with an exit code and an error that contains some
+// words.
 func (p *Program) Refuse(t *testing.T, code int, words []string, args ...string) {
 	t.Helper()
 	r := p.Call(t.Context(), args...)
@@ -151,8 +151,7 @@ func (p *Program) Script(t *testing.T, path string) {
 	Golden(t, path, string(text), strings.TrimSuffix(got, "\n"))
 }
 
-// Golden compares the text of a file with what it should be, which -update writes
-// there.
+// Golden compares the content of a file with want; -update writes want to the file.
 func Golden(t *testing.T, path, have, want string) {
 	t.Helper()
 	if *update {
@@ -166,8 +165,7 @@ func Golden(t *testing.T, path, have, want string) {
 	}
 }
 
-// Reference holds the part of a document that is written by a test against what
-// that test would write.
+// Reference compares the generated part of a document with want; -update writes it.
 func Reference(t *testing.T, path, want string) {
 	t.Helper()
 	const begin, end = "-update` -->\n", "<!-- end of reference -->"
@@ -190,8 +188,8 @@ func (p *Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Path writes a program that is weir, for what starts processes with an environment
-// of its own.
+// Path writes a program that runs as weir, for callers that start processes with an environment
+// of their own.
 func (p *Program) Path(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -203,14 +201,14 @@ func (p *Program) Path(t *testing.T) string {
 	return path
 }
 
-// AsWeir makes this binary weir for the processes that t starts.
+// AsWeir makes this binary run as weir in processes that t starts.
 func AsWeir(t *testing.T) {
 	name, value, _ := strings.Cut(asWeir, "=")
 	t.Setenv(name, value)
 }
 
-// ClearEnvironment hides what the machine's own environment says of servers, but
-// for the memory that the lab's may use.
+// ClearEnvironment hides the machine's environment variables for servers, except for the lab's
+// directory in memory.
 func ClearEnvironment(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
@@ -224,7 +222,7 @@ func ClearEnvironment(t *testing.T) {
 	}
 }
 
-// Decode reads JSON that a command has printed.
+// Decode parses JSON that a command has printed.
 func Decode[T any](t *testing.T, text string) T {
 	t.Helper()
 	var v T

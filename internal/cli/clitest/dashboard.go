@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// DashboardQueries returns the queries of a dashboard for Grafana, and fails the test
-// where a panel has none or is laid over another.
+// DashboardQueries returns the queries of a Grafana dashboard. It fails the test if a panel has
+// no query or overlaps another.
 func DashboardQueries(t *testing.T, text []byte) (queries []string) {
 	t.Helper()
 	var dashboard struct {

@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// Log reads the JSON log of a verb that serves.
+// Log reads the JSON log of a server verb.
 type Log struct {
 	T     *testing.T
 	Lines *bufio.Reader
 	Seen  strings.Builder // what was read
 }
 
-// NewLog returns the log that is read from r.
+// NewLog returns a log that is read from r.
 func NewLog(t *testing.T, r io.Reader) *Log { return &Log{T: t, Lines: bufio.NewReader(r)} }
 
-// Await returns the next entry whose message begins so.
+// Await returns the next entry whose message begins with message.
 func (l *Log) Await(message string) map[string]any {
 	l.T.Helper()
 	for {
@@ -38,8 +38,8 @@ func (l *Log) Await(message string) map[string]any {
 	}
 }
 
-// Serve runs a verb that serves within the test, and returns its log; stop ends it
-// as the first signal would and returns its exit code.
+// Serve runs a server verb within the test, and returns its log; stop ends it like the first
+// signal and returns its exit code.
 func (p *Program) Serve(t *testing.T, args ...string) (log *Log, stop func() int) {
 	t.Helper()
 	lines := newBacklog()
@@ -57,9 +57,8 @@ func (p *Program) Serve(t *testing.T, args ...string) (log *Log, stop func() int
 	}
 }
 
-// A backlog is a pipe that takes whatever is written at once. Of an [io.Pipe] the
-// test would have to read all the time: the proxy's event loop writes to its log,
-// and answers nobody until that is done.
+// A backlog is a pipe with an unbounded buffer. With an [io.Pipe] the test would have to read
+// all the time: the proxy's event loop writes to its log, and is blocked until that is done.
 type backlog struct {
 	mu    sync.Mutex
 	more  sync.Cond    // on mu
@@ -80,7 +79,7 @@ func (b *backlog) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// Read waits for something to read, or for the end.
+// Read waits for data or the end.
 func (b *backlog) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

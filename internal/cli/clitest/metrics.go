@@ -16,19 +16,18 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// metricsPage is where metrics are documented, seen from the folder of a package
-// three levels down.
+// metricsPage is the page that documents metrics, relative to a package three levels down.
 const metricsPage = "../../../docs/reference/metrics.md"
 
-// Metric is what the documentation says of a metric.
+// Metric is the documentation of a metric.
 type Metric struct {
 	Name, Type string
 	Labels     []string
 	Help       string
 }
 
-// MetricsOf lists the metrics of a collector: those that it gathers now, and those
-// that it only describes. Of the latter the name tells counters from gauges.
+// MetricsOf returns the metrics of a collector: those that it collects now, and those that it
+// only describes, for which the name decides between counter and gauge.
 func MetricsOf(t *testing.T, c prometheus.Collector) []Metric {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -52,7 +51,7 @@ func MetricsOf(t *testing.T, c prometheus.Collector) []Metric {
 	return slices.Collect(maps.Values(found))
 }
 
-// MetricsOfText lists the metrics of a file in Prometheus's text format.
+// MetricsOfText returns the metrics in a file in Prometheus's text format.
 func MetricsOfText(t *testing.T, path string) []Metric {
 	t.Helper()
 	f, err := os.Open(path)
@@ -104,8 +103,8 @@ func described(t *testing.T, text string) Metric {
 	return m
 }
 
-// MetricsPage holds the table of one part's metrics in the documentation against
-// what there are; -update writes it.
+// MetricsPage compares the table of one part's metrics in the documentation with the metrics;
+// -update writes it.
 func MetricsPage(t *testing.T, part string, metrics []Metric) {
 	t.Helper()
 	slices.SortFunc(metrics, func(a, b Metric) int { return cmp.Compare(a.Name, b.Name) })

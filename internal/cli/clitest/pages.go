@@ -17,20 +17,21 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// Page is a page of the documentation whose commands run.
+// Page is a page of the documentation whose commands are executed.
 //
-// Each fenced block of the language sh is run, all of a page in one shell, in their
-// order and in an empty directory, unless a comment before it says why not:
+// Each fenced block of the language sh is executed, all blocks of a page in one shell, in order
+// and in an empty directory, unless a comment before it says why not:
 //
 //	<!-- not run: it needs a cluster of Kubernetes -->
 //
-// A step that a reader takes by waiting is in a comment, too, and run before the block:
+// Commands for a step that a reader takes by waiting are in a comment, too, and run before the
+// block:
 //
 //	<!-- first: await pg_isready -q -h 127.0.0.1 -p 6432 -->
 //
-// where await repeats a command until it succeeds. A block of the language text
-// right behind one that is run is what that one prints: its lines have to come in
-// this order, others may come between them, and … stands for anything within a line.
+// Here await repeats a command until it succeeds. A block of the language text right after an
+// executed one is the expected output of that: its lines have to appear in this order, other
+// lines may come between them, and … stands for anything within a line.
 type Page struct {
 	Name   string
 	Blocks []Block // of the language sh
@@ -38,11 +39,11 @@ type Page struct {
 
 // Block is a block of commands.
 type Block struct {
-	Line   int // of the page, where the fence is
+	Line   int // line number of the fence
 	Text   string
-	NotRun string   // the reason; empty: it is run
+	NotRun string   // the reason; empty: it is executed
 	First  []string // commands to run before it
-	Output []string // lines that it prints
+	Output []string // lines that it must print
 }
 
 var (
@@ -50,8 +51,7 @@ var (
 	pageFence   = regexp.MustCompile("^(\\s*)```\\s*(\\S*)")
 )
 
-// ParsePage reads a page. It refuses comments that belong to no block, since these
-// would say nothing.
+// ParsePage parses a page. It rejects comments that belong to no block.
 func ParsePage(name, text string) (Page, error) {
 	p := Page{Name: name}
 	var next Block
@@ -71,7 +71,7 @@ func ParsePage(name, text string) (Page, error) {
 			open, inside = false, nil
 		case open && language == "sh":
 			inside.Text += strings.TrimPrefix(line, indent) + "\n"
-		case open && inside != nil: // what the block before it prints
+		case open && inside != nil: // output of the block before
 			inside.Output = append(inside.Output, line)
 		case open:
 		case fence != nil:
@@ -111,7 +111,7 @@ func ParsePage(name, text string) (Page, error) {
 	return p, nil
 }
 
-// Runs reports whether any block is run.
+// Runs reports whether any block is executed.
 func (p Page) Runs() bool {
 	for _, b := range p.Blocks {
 		if b.NotRun == "" {
@@ -121,11 +121,11 @@ func (p Page) Runs() bool {
 	return false
 }
 
-// pagePorts are the ports that pages use. Each is another one when a page is run,
-// so that pages run side by side, and beside what the machine serves already.
+// pagePorts are the ports that pages use. They are replaced when a page is executed, so that
+// pages can run concurrently, and beside the machine's own servers.
 var pagePorts = regexp.MustCompile(`\b(3306|3307|3308|4222|5432|5433|5434|6379|6380|6432|6433|740[1-3]|741[1-3]|918[7-9]|919[0-3])\b`)
 
-// pagePrelude is what a page's shell begins with.
+// pagePrelude is the beginning of a page's shell script.
 const pagePrelude = `set -eu -o pipefail
 await() {
 	for _ in $(seq 600); do
@@ -144,7 +144,7 @@ finish() {
 trap finish EXIT
 `
 
-// script returns the page as a shell's script, which says where each block begins.
+// script returns the page as a shell script that prints where each block begins.
 func (p Page) script() string {
 	var b strings.Builder
 	b.WriteString(pagePrelude)
@@ -161,8 +161,8 @@ func (p Page) script() string {
 	return b.String()
 }
 
-// RunPage runs the commands of a page. root is the checkout, whose examples and
-// files the commands find in their directory.
+// RunPage executes the commands of a page. root is the checkout, whose examples and other files
+// are linked into the directory of the commands.
 func RunPage(t *testing.T, root string, page Page) {
 	t.Helper()
 	text := page.script()
@@ -178,7 +178,7 @@ func RunPage(t *testing.T, root string, page Page) {
 	if err := os.Symlink(labtest.Weir(t), filepath.Join(dir, "bin/weir")); err != nil {
 		t.Fatal(err)
 	}
-	ports := map[string]string{"6432": "", "3307": "", "9187": "", "9188": ""} // of servers that are told none
+	ports := map[string]string{"6432": "", "3307": "", "9187": "", "9188": ""} // of servers that are given none
 	for _, port := range pagePorts.FindAllString(text, -1) {
 		ports[port] = ""
 	}
@@ -190,8 +190,8 @@ func RunPage(t *testing.T, root string, page Page) {
 	renumber := func(s string) string {
 		return pagePorts.ReplaceAllStringFunc(s, func(port string) string { return ports[port] })
 	}
-	// Debian's psql in the PATH is a program in Perl that looks for the real one, for ten
-	// times as long as that one runs.
+	// Debian's psql in PATH is a Perl program that looks for the real one, which takes ten
+	// times as long as running that.
 	clients, _, err := lab.FindPostgres(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func RunPage(t *testing.T, root string, page Page) {
 		"PATH="+filepath.Join(dir, "bin")+":"+clients+":"+os.Getenv("PATH")+":"+filepath.Join(root, "bin/tools"), "LC_ALL=C.UTF-8", "PSQLRC=/dev/null", "PAGER=cat")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	// A process of its own group, so that nothing that it has started outlives it.
+	// A process group of its own, so that nothing that it has started outlives it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
@@ -233,13 +233,13 @@ func RunPage(t *testing.T, root string, page Page) {
 	}
 }
 
-// keptFor reports whether a variable says where the lab finds its servers.
+// keptFor reports whether a variable tells the lab where its servers are.
 func keptFor(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return strings.HasSuffix(name, "_BIN") || strings.HasSuffix(name, "_DIR") || strings.HasSuffix(name, "_SERVER")
 }
 
-// pageSections returns the lines that each block printed, by where it begins.
+// pageSections returns the lines that each block has printed, by the line number of the block.
 func pageSections(printed string) map[string][]string {
 	sections := make(map[string][]string)
 	at := ""
@@ -255,8 +255,8 @@ func pageSections(printed string) map[string][]string {
 	return sections
 }
 
-// lacks returns the first of some wanted lines that was not printed behind those
-// before it, or nothing. Spaces in a row count as one.
+// lacks returns the first wanted line that was not printed after those before it, or "".
+// Consecutive spaces count as one.
 func lacks(printed, wanted []string, renumber func(string) string) string {
 	for _, line := range wanted {
 		want := strings.Join(strings.Fields(renumber(line)), " ")

@@ -1,4 +1,4 @@
-// Package livetest lets the tests of products read their live pages.
+// Package livetest lets the tests of products check their live pages.
 package livetest
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/weirdb/weir/internal/testkit/browser"
 )
 
-// patience bounds a wait, for machines that do much else.
+// patience limits a wait; machines may be busy with other tests.
 const patience = 2 * time.Minute
 
-// Load does something again and again, until the history of a process has a few points
-// at which a value is above zero. Nobody watches meanwhile.
+// Load calls do again and again, until the history of a process has a few points at which a
+// value is above zero. No page is open meanwhile.
 func Load(t *testing.T, admin, key string, do func(i int)) {
 	t.Helper()
 	looked := time.Now()
 	for i, end := 0, time.Now().Add(patience); ; i++ {
 		do(i)
-		time.Sleep(25 * time.Millisecond) // without it this would be all that the machine does meanwhile
+		time.Sleep(25 * time.Millisecond) // without a pause this would use the whole machine
 		if time.Since(looked) < 500*time.Millisecond {
 			continue
 		}
@@ -36,7 +36,7 @@ func Load(t *testing.T, admin, key string, do func(i int)) {
 	}
 }
 
-// points counts those at which a value is above zero.
+// points returns how many points of the history have a value above zero.
 func points(t *testing.T, admin, key string) (n int) {
 	t.Helper()
 	resp, err := http.Get(admin + "history.json?span=10m")
@@ -60,16 +60,16 @@ func points(t *testing.T, admin, key string) (n int) {
 type Page struct {
 	*browser.Page
 	t    *testing.T
-	name string // of pictures
+	name string // of screenshots
 }
 
-// Desktop and phone are the sizes that pages are looked at.
+// Desktop and phone are the window sizes in which pages are checked.
 var (
 	desktop = browser.View{Width: 1280, Height: 900}
 	phone   = browser.View{Width: 390, Height: 844, Phone: true}
 )
 
-// Open opens the page of an admin address, which ends in a slash.
+// Open opens the page at an admin address, which ends with a slash.
 func Open(t *testing.T, b *browser.Browser, admin, name string) *Page {
 	t.Helper()
 	p := &Page{b.Open(admin, desktop), t, name}
@@ -77,7 +77,7 @@ func Open(t *testing.T, b *browser.Browser, admin, name string) *Page {
 	return p
 }
 
-// HasPoints fails the test where a chart has no line.
+// HasPoints fails the test if a chart has no line.
 func (p *Page) HasPoints(charts ...string) {
 	p.t.Helper()
 	drawn := browser.Eval[map[string]int](p.Page, `Object.fromEntries([...document.querySelectorAll(".chart")].map((c) =>
@@ -97,14 +97,14 @@ func (p *Page) HasPoints(charts ...string) {
 	}
 }
 
-// HasRows waits until a table has a text in its rows.
+// HasRows waits until a table contains a text in its rows.
 func (p *Page) HasRows(table, text string) {
 	p.t.Helper()
 	p.Await(fmt.Sprintf("%q in table %s", text, table), fmt.Sprintf(`[...document.querySelectorAll("#tables article")].some((a) =>
   a.querySelector("h2").textContent === %q && a.querySelector("tbody").textContent.toLowerCase().includes(%q.toLowerCase()))`, table, text))
 }
 
-// Works uses the page by keyboard, and looks at it on a phone and in the dark.
+// Works uses the page by keyboard, and checks it on a phone and in dark mode.
 func (p *Page) Works() {
 	p.t.Helper()
 	fits := func(where string) {
@@ -146,7 +146,7 @@ func (p *Page) Works() {
 	p.Press("/", "z", "q", "z", "q")
 	p.Await("filtered tables", `document.getElementById("tables").textContent.includes("Nothing here matches the filter")`)
 	p.Press("Escape")
-	// A statement that has the focus keeps it while new values arrive.
+	// A focused statement keeps the focus while new values arrive.
 	if browser.Eval[bool](p.Page, `(() => {
   const statement = document.querySelector("#tables td.sql");
   statement?.focus();
@@ -159,7 +159,7 @@ func (p *Page) Works() {
 			p.t.Error("a statement lost the focus when new values arrived")
 		}
 	}
-	// Controls have names for screen readers, and come in the order of the page.
+	// Controls have names for screen readers, and are in the order of the page.
 	if got := browser.Eval[[]string](p.Page, `[...document.querySelectorAll("button, a[href], input, [tabindex='0']")].filter((e) =>
   !(e.textContent.trim() || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.labels?.length || e.title)).map((e) => e.outerHTML.slice(0, 80))`); len(got) > 0 {
 		p.t.Errorf("without a name: %q", got)
@@ -169,8 +169,8 @@ func (p *Page) Works() {
 	}
 }
 
-// contrast lists texts whose colour is too near that of what is behind: below 4.5 to 1,
-// as WCAG 2.2 AA asks.
+// contrast returns texts whose color is too similar to the background: a contrast below 4.5 to
+// 1, the minimum of WCAG 2.2 AA.
 func (p *Page) contrast() []string {
 	p.t.Helper()
 	return browser.Eval[[]string](p.Page, `(() => {
