@@ -81,7 +81,7 @@ type Part struct {
 // Chart shows values over time.
 type Chart struct {
 	Title  string `json:"title"`
-	Unit   string `json:"unit,omitempty"` // behind the title, in words
+	Unit   string `json:"unit,omitempty"` // after the title, in words
 	Format Format `json:"format"`
 	// Decades selects a logarithmic axis, so that one spike does not flatten the rest.
 	Decades bool   `json:"decades,omitempty"`

@@ -19,44 +19,44 @@ import (
 	goldap "github.com/go-ldap/ldap/v3"
 )
 
-// ErrRefused means that the LDAP server has rejected the name or the password. Any
-// other error of Check means that no server has answered.
+// ErrRefused says that the LDAP server has rejected the name or the password. Any other error
+// of Check means that no server has answered.
 var ErrRefused = errors.New("the LDAP server refuses the login")
 
 const (
 	// DefaultTimeout is how long one server may take to answer.
 	DefaultTimeout = 5 * time.Second
-	// maxChecks bounds the concurrent checks, each with a connection of its own, which
-	// any unauthenticated client can cause.
+	// maxChecks limits the concurrent checks, each with a connection of its own, because any
+	// unauthenticated client can cause them.
 	maxChecks = 32
-	// maxAnswer bounds a message of the server, in bytes.
+	// maxAnswer limits a message from the server, in bytes.
 	maxAnswer = 1 << 20
-	// maxName bounds the name of a user, in bytes: PostgreSQL's have 63, MySQL's 128
+	// maxName limits the length of a user name, in bytes: PostgreSQL allows 63, MySQL 128
 	// characters.
 	maxName = 1024
 )
 
-// A Directory checks users with an LDAP server, or with several that replace each other.
-// It is safe for concurrent use.
+// A Directory checks users with an LDAP server, or with several equivalent ones. It is safe for
+// concurrent use.
 type Directory struct {
 	o       Options
 	roots   *x509.CertPool
 	timeout time.Duration
 	slots   chan struct{}
-	first   atomic.Int32 // the server that answered last, which is tried first
+	first   atomic.Int32 // the server that answered last; it is tried first
 }
 
-// quietly stops the library from logging, and bounds the length of messages that it
-// accepts. Both are global variables of its packages.
+// quietly stops the library from logging, and limits the length of messages that it accepts.
+// Both are global variables of its packages.
 var quietly = sync.OnceFunc(func() {
 	goldap.Logger(log.New(io.Discard, "", 0))
 	ber.MaxPacketLengthBytes = maxAnswer
 })
 
-// New returns a directory. Certificates of servers are checked against the authorities in
-// the file ca (PEM), for "" those that OpenLDAP's clients would use ($LDAPTLS_CACERT,
-// or TLS_CACERT in ldap.conf), otherwise the system's. timeout is how long one server may
-// take to answer; 0 means DefaultTimeout.
+// New returns a directory. Certificates of servers are verified with the authorities in the
+// file ca (PEM). If ca is "", these are the ones that OpenLDAP's clients would use
+// ($LDAPTLS_CACERT, or TLS_CACERT in ldap.conf), or else the system's. timeout is how long one
+// server may take to answer; 0 means DefaultTimeout.
 func New(o *Options, ca string, timeout time.Duration) (*Directory, error) {
 	quietly()
 	if timeout == 0 {
@@ -104,8 +104,8 @@ func clientCA(getenv func(string) string) string {
 	return ""
 }
 
-// Check checks the password of a user. The error is ErrRefused if it is not,
-// if there is no such user, or more than one.
+// Check checks the password of a user. It returns ErrRefused if the password is wrong, or if
+// there is no such user, or more than one.
 func (d *Directory) Check(ctx context.Context, user, password string) error {
 	switch {
 	case password == "":
@@ -150,7 +150,7 @@ func (d *Directory) enter(ctx context.Context) error {
 	}
 }
 
-// ask asks one server.
+// ask checks the password with one server.
 func (d *Directory) ask(ctx context.Context, server, user, password string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, fmt.Errorf("it has not answered within %s", d.timeout))
 	defer cancel()
@@ -174,7 +174,7 @@ func (d *Directory) connect(ctx context.Context, server string) (*goldap.Conn, e
 	host, _, _ := net.SplitHostPort(server)
 	config := &tls.Config{ServerName: host, RootCAs: d.roots, MinVersion: tls.VersionTLS12}
 	// The library does not support contexts: closing the connection ends an operation.
-	tcp := raw // which raw is not with TLS
+	tcp := raw // with TLS, raw is the TLS connection
 	context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	if d.o.TLS {
 		secure := tls.Client(raw, config)
@@ -185,7 +185,7 @@ func (d *Directory) connect(ctx context.Context, server string) (*goldap.Conn, e
 		raw = secure
 	}
 	conn := goldap.NewConn(raw, d.o.TLS)
-	conn.SetTimeout(2 * d.timeout) // ctx ends what is under way before, and says why
+	conn.SetTimeout(2 * d.timeout) // ctx ends the operation before that, with a better error
 	conn.Start()
 	if d.o.StartTLS {
 		if err := conn.StartTLS(config); err != nil {
@@ -214,14 +214,14 @@ func (d *Directory) login(conn *goldap.Conn, user, password string) error {
 	return nil
 }
 
-// refusals are the results of a bind with which a server rejects the user: a wrong
-// password, no such user, a locked or expired account.
+// refusals are the result codes of a bind with which a server rejects the user: a wrong
+// password, an unknown user, a locked or expired account.
 var refusals = []uint16{
 	goldap.LDAPResultInvalidCredentials, goldap.LDAPResultNoSuchObject, goldap.LDAPResultInvalidDNSyntax, goldap.LDAPResultConstraintViolation,
 	goldap.LDAPResultInappropriateAuthentication, goldap.LDAPResultInsufficientAccessRights, goldap.LDAPResultUnwillingToPerform,
 }
 
-// find returns the user's distinguished name.
+// find searches for the user's distinguished name.
 func (d *Directory) find(conn *goldap.Conn, user string) (string, error) {
 	var err error
 	if d.o.BindPassword == "" {
@@ -232,7 +232,8 @@ func (d *Directory) find(conn *goldap.Conn, user string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("bind as %q for the search (ldapbinddn, ldapbindpasswd): %w", d.o.BindDN, err)
 	}
-	// A second entry is enough to know that there is more than one; "1.1" is no attribute.
+	// A second entry is enough to know that there is more than one; "1.1" requests no
+	// attributes.
 	res, err := conn.Search(goldap.NewSearchRequest(d.o.BaseDN, d.o.Scope, goldap.NeverDerefAliases, 2,
 		int(max(d.timeout, time.Second)/time.Second), false, d.o.filter(user), []string{"1.1"}, nil))
 	if err != nil && !goldap.IsErrorWithCode(err, goldap.LDAPResultSizeLimitExceeded) {

@@ -13,31 +13,32 @@ import (
 	goldap "github.com/go-ldap/ldap/v3"
 )
 
-// Options say where the LDAP server is and how users are found there.
+// Options say where the LDAP server is and how to find users there.
 type Options struct {
-	// Servers are tried one after the other: host:port. Required.
+	// Servers are addresses host:port, tried one after the other. Required.
 	Servers []string
 	// TLS means LDAPS; StartTLS upgrades a plain connection.
 	TLS, StartTLS bool
 
-	// Prefix and Suffix are put around the name, for a simple bind.
+	// Prefix and Suffix surround the user name in a simple bind.
 	Prefix, Suffix string
 
-	// BaseDN is the base of the search for users, with search+bind; "" for a simple bind.
+	// BaseDN is the base of the search for users in a search+bind; "" selects a simple bind.
 	BaseDN string
 	// BindDN and BindPassword are for the search. Default: an anonymous bind.
 	BindDN, BindPassword string
-	// Filter finds a user; $username stands for the name.
+	// Filter is the search filter for a user, in which $username stands for the name.
 	Filter string
-	// Scope is the scope of the search, one of goldap's. Default: the base alone.
+	// Scope is the scope of the search, a constant of package goldap. Default: only the base
+	// itself.
 	Scope int
 }
 
 // placeholder stands for the user's name in a filter.
 const placeholder = "$username"
 
-// Parse parses options as in pg_hba.conf and PgBouncer: words of the form name=value,
-// separated by spaces or commas; a value with such characters is in quotation marks.
+// Parse parses options as in pg_hba.conf and PgBouncer: words of the form name=value, separated
+// by spaces or commas; values with such characters are quoted.
 func Parse(text string) (*Options, error) {
 	words, err := split(text)
 	if err != nil {
@@ -48,7 +49,7 @@ func Parse(text string) (*Options, error) {
 	for _, w := range words {
 		name, value, ok := strings.Cut(w, "=")
 		if !ok {
-			// The word may be the rest of a password that has a space in it.
+			// The word may be the rest of a password with a space.
 			return nil, errors.New("a word without \"=\": want NAME=VALUE, and quotation marks around a value with spaces or commas")
 		}
 		if err := p.take(name, value); errors.Is(err, errNoOption) {
@@ -60,7 +61,7 @@ func Parse(text string) (*Options, error) {
 	return p.finish()
 }
 
-// split splits options into words, without their quotation marks. Two of these within
+// split splits options into words, and removes the quotation marks. Two quotation marks in
 // quoted text stand for one.
 func split(text string) (words []string, err error) {
 	var b strings.Builder
@@ -95,8 +96,8 @@ func split(text string) (words []string, err error) {
 
 type parser struct {
 	o         Options
-	hosts     []string // without the port
-	port      int      // 0: the scheme's own
+	hosts     []string // without ports
+	port      int      // 0: the default of the scheme
 	attribute string
 }
 
@@ -152,8 +153,8 @@ func parseScheme(value string) (tls bool, err error) {
 	return value == "ldaps", nil
 }
 
-// takeURL reads ldap[s]://host[:port]/basedn[?[attribute][?[scope][?[filter]]]], each
-// part of which may have escapes (RFC 4516).
+// takeURL parses ldap[s]://host[:port]/basedn[?[attribute][?[scope][?[filter]]]], whose parts
+// may be percent-encoded (RFC 4516).
 func (p *parser) takeURL(value string) error {
 	scheme, rest, ok := strings.Cut(value, "://")
 	if !ok {
@@ -172,7 +173,7 @@ func (p *parser) takeURL(value string) error {
 	}
 	parts = append(parts, "", "", "", "")
 	if strings.Contains(host, "@") {
-		return errors.New("no user belongs into it: use ldapbinddn and ldapbindpasswd")
+		return errors.New("it must not contain a user: use ldapbinddn and ldapbindpasswd")
 	}
 	p.hosts, p.port = nil, 0
 	if name, port, err := net.SplitHostPort(host); err == nil {
@@ -184,7 +185,7 @@ func (p *parser) takeURL(value string) error {
 		p.hosts = []string{host}
 	}
 	p.o.BaseDN = parts[0]
-	p.attribute, _, _ = strings.Cut(parts[1], ",") // as PostgreSQL, the first one
+	p.attribute, _, _ = strings.Cut(parts[1], ",") // the first one, as in PostgreSQL
 	scopes := map[string]int{"": goldap.ScopeBaseObject, "base": goldap.ScopeBaseObject, "one": goldap.ScopeSingleLevel, "sub": goldap.ScopeWholeSubtree}
 	if p.o.Scope, ok = scopes[strings.ToLower(parts[2])]; !ok {
 		return fmt.Errorf("scope %q: want base, one or sub", parts[2])
@@ -243,8 +244,9 @@ func (o *Options) filter(user string) string {
 	return strings.ReplaceAll(o.Filter, placeholder, goldap.EscapeFilter(user))
 }
 
-// name returns the name of a user for a simple bind. Active Directory takes names that are no
-// distinguished ones, such as user@domain and DOMAIN\user, where escapes have no meaning.
+// name returns the name of a user for a simple bind. Active Directory also accepts names that
+// are not distinguished names, such as user@domain and DOMAIN\user, in which escapes have no
+// meaning.
 func (o *Options) name(user string) string {
 	if strings.Contains(o.Prefix, "=") || strings.HasPrefix(strings.TrimLeft(o.Suffix, " "), ",") {
 		user = strings.ReplaceAll(goldap.EscapeDN(user), "=", `\=`)

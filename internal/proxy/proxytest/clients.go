@@ -9,15 +9,15 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// A Sluggish is a kind of client that never comes to the end of its login.
+// A Sluggish is a kind of client that never completes its login.
 type Sluggish struct {
 	Name string
-	Said []byte // at once
-	Then []byte // a byte now and then
+	Said []byte // sent at once
+	Then []byte // a byte that is sent again and again
 }
 
-// Dawdle has 20 clients of each kind connect to addr. ended waits until all were thrown
-// out.
+// Dawdle connects 20 clients of each kind to addr. ended waits until the server has
+// disconnected all of them.
 func Dawdle(t *testing.T, addr string, kinds []Sluggish) (ended func()) {
 	t.Helper()
 	const each = 20
@@ -38,7 +38,7 @@ func Dawdle(t *testing.T, addr string, kinds []Sluggish) (ended func()) {
 					if _, err := conn.Write([]byte{b}); err != nil {
 						break
 					}
-					time.Sleep(50 * time.Millisecond) // the pace of who wants to be slow
+					time.Sleep(50 * time.Millisecond) // a deliberately slow client
 				}
 			}()
 			go func() {
@@ -61,7 +61,8 @@ func Dawdle(t *testing.T, addr string, kinds []Sluggish) (ended func()) {
 	}
 }
 
-// Gateway stands before a server. pass is to copy what both say, and to close both.
+// Gateway listens in front of a server. For each client it calls pass, which copies in both
+// directions and closes both connections.
 func Gateway(t *testing.T, server string, pass func(client, be net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,11 +87,11 @@ func Gateway(t *testing.T, server string, pass func(client, be net.Conn)) (addr 
 	return ln.Addr().String()
 }
 
-// Reads checks how many texts are read, by what scans counts, while run runs times times.
+// Reads checks how many texts are parsed, by scans, while run is called times times.
 func Reads(t *testing.T, what string, times int, want uint64, scans func() uint64, run func()) {
 	t.Helper()
 	var got uint64
-	for range 3 { // weir may read a text of its own meanwhile, such as a question about a table
+	for range 3 { // meanwhile weir may parse a text of its own, such as a query about a table
 		before := scans()
 		for range times {
 			run()
@@ -102,7 +103,7 @@ func Reads(t *testing.T, what string, times int, want uint64, scans func() uint6
 	t.Errorf("%d times %s: %d texts were read, want %d", times, what, got, want)
 }
 
-// Shape finds what a server counts of the statements with the given text.
+// Shape returns the statistics of statements with the given text.
 func Shape(tb testing.TB, s Server, text string) sight.ShapeStatus {
 	tb.Helper()
 	snap := Snapshot(tb, s)
@@ -115,7 +116,7 @@ func Shape(tb testing.TB, s Server, text string) sight.ShapeStatus {
 	return sight.ShapeStatus{}
 }
 
-// Failed is the last shape of which statements have failed.
+// Failed returns the last shape with failed statements.
 func Failed(tb testing.TB, s Server) (failed sight.ShapeStatus) {
 	tb.Helper()
 	for _, sh := range Snapshot(tb, s).Shapes {

@@ -1,5 +1,5 @@
-// Package proxytest has what the tests of both sides of the proxy share: a server of weir
-// that runs for a test, what its console and its counters say, and a load on it.
+// Package proxytest has what the tests of both sides of the proxy share: running a server,
+// reading its console and counters, and a load.
 package proxytest
 
 import (
@@ -26,20 +26,20 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// Patience bounds every wait for something that must happen. It only keeps a
-// hang from eating the whole run; nothing is expected to come near it.
+// Patience limits every wait for something that must happen, so that a hang does not use up the
+// time of the whole run. Nothing is expected to take nearly as long.
 const Patience = 4 * time.Minute
 
-// A Server is one of either side.
+// A Server is a proxy server of either side.
 type Server interface {
 	Run(ctx context.Context) error
 	Snapshot(ctx context.Context) (sight.Snapshot, error)
 	Command(ctx context.Context, text string) (core.Answer, error)
 }
 
-// RunAll runs the tests and then checks that they left neither goroutines nor file
-// descriptors behind. start starts what they share, and returns what stops it, nil if there
-// is nothing. It returns the exit code.
+// RunAll runs the tests and then checks that they leaked neither goroutines nor file
+// descriptors. start starts shared servers, and returns a function that stops them, or nil. It
+// returns the exit code.
 func RunAll(m interface{ Run() int }, start func(ctx context.Context) (stop func(context.Context) error)) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -62,7 +62,7 @@ func RunAll(m interface{ Run() int }, start func(ctx context.Context) (stop func
 	return code
 }
 
-// Need ends a test that needs a server of which err tells why there is none.
+// Need ends a test that needs a server, if err says that there is none.
 func Need(tb testing.TB, err error) {
 	tb.Helper()
 	switch {
@@ -74,7 +74,7 @@ func Need(tb testing.TB, err error) {
 	}
 }
 
-// Context bounds everything that a test does with its connections.
+// Context returns a context for everything that a test does with its connections.
 func Context(tb testing.TB) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -82,15 +82,15 @@ func Context(tb testing.TB) context.Context {
 	return ctx
 }
 
-// Log is where a proxy of tb writes its log.
+// Log returns a logger for the proxies of tb.
 func Log(tb testing.TB) *slog.Logger {
-	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
+	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F accepts no log output while it fuzzes
 		return slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	}
 	return slog.New(slog.NewTextHandler(io.Discard, nil))
 }
 
-// testLog writes a proxy's log to its test. A proxy ends within its test.
+// testLog writes a proxy's log to its test. The proxy ends before the test does.
 type testLog struct{ tb testing.TB }
 
 func (l testLog) Write(p []byte) (int, error) {
@@ -110,7 +110,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// With returns the lines that hold what.
+// With returns the lines that contain what.
 func (l *Lines) With(what string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +122,8 @@ func (l *Lines) With(what string) (found []string) {
 	return found
 }
 
-// Run runs a server for the length of tb. stop ends it and waits, and may be called
-// again; ended is closed when Run has returned.
+// Run runs a server until the end of tb. stop ends it and waits, and may be called repeatedly;
+// ended is closed when Run has returned.
 func Run(tb testing.TB, s Server) (stop func() error, ended chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
@@ -155,7 +155,7 @@ func Run(tb testing.TB, s Server) (stop func() error, ended chan struct{}) {
 	return stop, ended
 }
 
-// Snapshot is the server's state now.
+// Snapshot returns the server's current state.
 func Snapshot(tb testing.TB, s Server) sight.Snapshot {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -167,7 +167,7 @@ func Snapshot(tb testing.TB, s Server) sight.Snapshot {
 	return snap
 }
 
-// Pool is the state of the pools of a database and a user.
+// Pool returns the sum of the states of the pools of a database and a user.
 func Pool(tb testing.TB, s Server, database, user string) sight.PoolStatus {
 	tb.Helper()
 	for _, p := range Snapshot(tb, s).Pools {
@@ -178,8 +178,8 @@ func Pool(tb testing.TB, s Server, database, user string) sight.PoolStatus {
 	return sight.PoolStatus{}
 }
 
-// Gathered counts the members beyond the first of each group that the lanes of
-// a kind ran: more than none means that there were groups of two and more.
+// Gathered returns the number of group members beyond the first of each group, over the lanes
+// of a kind: if it is above zero, groups of two or more were formed.
 func Gathered(tb testing.TB, s Server, kind string) (extra uint64) {
 	tb.Helper()
 	for _, l := range Snapshot(tb, s).Lanes {
@@ -190,7 +190,7 @@ func Gathered(tb testing.TB, s Server, kind string) (extra uint64) {
 	return extra
 }
 
-// Command runs a command of the console, which must not be refused.
+// Command runs a command of the console, which must succeed.
 func Command(tb testing.TB, s Server, text string) {
 	tb.Helper()
 	if _, err := s.Command(Context(tb), text); err != nil {
@@ -198,17 +198,17 @@ func Command(tb testing.TB, s Server, text string) {
 	}
 }
 
-// A Load is clients that add to counters of their own and read in between. None of them
-// may get an error.
+// A Load is a set of clients that increment counters of their own and read in between. None of
+// them may get an error.
 type Load struct {
 	t       *testing.T
 	stop    atomic.Bool
-	done    atomic.Int64 // additions that were acknowledged
+	done    atomic.Int64 // acknowledged increments
 	clients sync.WaitGroup
 }
 
-// NewLoad starts a load of 8 clients. step returns what the client with a number does for
-// the i-th time; added tells that it is an addition.
+// NewLoad starts a load of 8 clients. step runs the i-th operation of a client; added says that
+// it was an increment.
 func NewLoad(t *testing.T, client func(k int) (step func(i int) (added bool, err error))) *Load {
 	l := &Load{t: t}
 	for k := range 8 {
@@ -229,7 +229,7 @@ func NewLoad(t *testing.T, client func(k int) (step func(i int) (added bool, err
 	return l
 }
 
-// GoesOn waits until the load has done something more.
+// GoesOn waits until the load has made progress.
 func (l *Load) GoesOn() {
 	l.t.Helper()
 	before := l.done.Load()
@@ -242,8 +242,8 @@ func (l *Load) Stop() {
 	l.clients.Wait()
 }
 
-// End ends the load and holds the sum of the counters, which sum reads on the server
-// itself, against what was acknowledged.
+// End ends the load and compares the sum of the counters, which sum reads from the server
+// itself, with the acknowledged increments.
 func (l *Load) End(sum func() (int64, error)) {
 	l.t.Helper()
 	l.Stop()
@@ -256,7 +256,7 @@ func (l *Load) End(sum func() (int64, error)) {
 	}
 }
 
-// Keepalive reports whether a connection that dial makes is probed while it is idle.
+// Keepalive reports whether connections of dial are probed while they are idle.
 func Keepalive(tb testing.TB, dial func(ctx context.Context, address string) (net.Conn, error)) (on bool) {
 	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Read reads a file of users in the form of PgBouncer's userlist.txt; ""
-// names none.
+// Read reads a file of users in the format of PgBouncer's userlist.txt, with user called for
+// each. If path is "", it returns no users.
 func Read[User any](path string, user func(name, secret string) (User, error)) ([]User, error) {
 	if path == "" {
 		return nil, nil
@@ -27,13 +27,13 @@ func Read[User any](path string, user func(name, secret string) (User, error)) (
 	return users, nil
 }
 
-// Parse reads lines of the form
+// Parse parses lines of the form
 //
 //	"user" "secret"
 //
-// where "" stands for a quotation mark within quotation marks; lines that begin
-// with ; or # and what follows the secret are comments. Errors begin with the
-// line and quote nothing of it.
+// where "" in quotation marks stands for a quotation mark. Lines that begin with ; or #, and
+// what follows the secret, are comments. Errors begin with the line number and do not contain
+// secrets.
 func Parse[User any](text string, user func(name, secret string) (User, error)) ([]User, error) {
 	var users []User
 	lines := make(map[string]int)
@@ -67,7 +67,7 @@ func Parse[User any](text string, user func(name, secret string) (User, error)) 
 
 var errNotQuoted = errors.New("not in quotation marks")
 
-// cutQuoted splits s behind the quoted word that it begins with.
+// cutQuoted cuts the quoted word at the beginning of s off.
 func cutQuoted(s string) (word, rest string, err error) {
 	if s == "" || s[0] != '"' {
 		return "", s, errNotQuoted

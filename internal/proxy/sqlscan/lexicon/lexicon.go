@@ -1,7 +1,7 @@
-// Package lexicon is what the scanners of weir's SQL dialects share below their
-// grammars: bytes folded to lower case, tables of words that are found without
-// allocating, the writer of normal forms, where a statement begins within parentheses
-// (Nesting), and an INSERT that may share a statement with others (Shape).
+// Package lexicon has what the scanners of weir's SQL dialects share below their grammars:
+// folding bytes to lower case, word tables that are searched without allocating, the writer of
+// normal forms, the position in parentheses at which a statement begins (Nesting), and an
+// INSERT that may share a statement with others (Shape).
 //
 // Identifiers of all dialects consist of ASCII letters, digits, "_", "$" and
 // bytes above 127, and are compared without the case of ASCII letters.
@@ -23,12 +23,12 @@ var Fold = func() (t [256]byte) {
 	return t
 }()
 
-// IsSpace reports whether c is white space to the servers' lexers.
+// IsSpace reports whether c is white space for the servers' lexers.
 func IsSpace(c byte) bool {
 	return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v'
 }
 
-// EqualFold reports whether word folds to lower.
+// EqualFold reports whether word, folded to lower case, equals lower.
 func EqualFold(word, lower string) bool {
 	if len(word) != len(lower) {
 		return false
@@ -41,8 +41,8 @@ func EqualFold(word, lower string) bool {
 	return true
 }
 
-// Lower returns name with its ASCII letters in lower case. It allocates only if
-// there is one to change.
+// Lower returns name with its ASCII letters in lower case. It allocates only if it changes a
+// letter.
 func Lower(name string) string {
 	i := 0
 	for i < len(name) && (name[i] < 'A' || name[i] > 'Z') {
@@ -60,8 +60,8 @@ func Lower(name string) string {
 	return string(b)
 }
 
-// HashBasis and HashPrime are those of FNV-1a, 32 bits, over folded bytes: a
-// lexer computes the hash of a word as it passes it.
+// HashBasis and HashPrime are the constants of FNV-1a, 32 bits, over folded bytes: a lexer
+// computes the hash of a word while it reads the word.
 const (
 	HashBasis uint32 = 2166136261
 	HashPrime uint32 = 16777619
@@ -76,15 +76,15 @@ func Hash(word string) uint32 {
 	return h
 }
 
-// Table is a read-only open-addressing hash table of lower-case words. The slots
-// hold 1 + index into words, 0 when free; it is at most half full.
+// Table is a read-only open-addressing hash table of lower-case words. A slot holds 1 + index
+// into words, or 0 if free; at most half of them are used.
 type Table struct {
 	words []string
 	slots []uint16
 	mask  uint32
 }
 
-// NewTable returns the table of words, which must differ; it keeps the slice.
+// NewTable returns the table of words, which must be distinct; it keeps the slice.
 func NewTable(words []string) *Table {
 	size := 16
 	for size < 4*len(words) {
@@ -101,11 +101,10 @@ func NewTable(words []string) *Table {
 	return t
 }
 
-// spread brings the high bits of an FNV hash, which mix best, to the low end.
+// spread mixes the high bits of an FNV hash, which are the best, into the low bits.
 func spread(h uint32) uint32 { return h ^ h>>15 }
 
-// Find returns the index of word, whose Hash is h, or -1. With fold the case of
-// word is ignored.
+// Find returns the index of word, whose Hash is h, or -1. With fold, case is ignored.
 func (t *Table) Find(word string, h uint32, fold bool) int {
 	for at := spread(h) & t.mask; ; at = (at + 1) & t.mask {
 		i := int(t.slots[at]) - 1
@@ -121,11 +120,10 @@ func (t *Table) Find(word string, h uint32, fold bool) int {
 // Word returns the word with an index that Find returned.
 func (t *Table) Word(i int) string { return t.words[i] }
 
-// Len returns how many words the table has.
+// Len returns the number of words.
 func (t *Table) Len() int { return len(t.words) }
 
-// SetNames lists the names of a set's members, bit by bit, joined by "|"; "none" for the
-// empty set.
+// SetNames returns the names of the bits in a set, joined by "|"; "none" for the empty set.
 func SetNames(set uint64, names []string) string {
 	if set == 0 {
 		return "none"

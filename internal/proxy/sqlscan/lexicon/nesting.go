@@ -1,30 +1,30 @@
 package lexicon
 
-// MaxDepth is how many open parentheses a Nesting knows of.
+// MaxDepth is the number of nested parentheses that a Nesting can track.
 const MaxDepth = 64
 
-// A Nesting is where a scanner is in the parentheses of a statement, and what of it
-// begins there: the statement's verb, which may stand in parentheses or behind a list
-// that WITH begins, or the main verb of such a list.
+// A Nesting tracks a scanner's position in the parentheses of a statement, and where the next
+// verb is expected: the statement's verb, which may be in parentheses or after a WITH list, or
+// the main verb after such a list.
 //
-// It needs no stack: what it must know of an enclosing parenthesis is one bit per depth.
+// It needs no stack: it keeps one bit for each enclosing parenthesis.
 type Nesting struct {
 	Depth int // open parentheses
-	// Expect: the statement's verb has not been seen; MainDepth is where it will be.
+	// Expect says that the statement's verb was not seen yet; it will be at depth MainDepth.
 	Expect    bool
 	MainDepth int
 
-	withs uint64 // bit d: at depth d a WITH list waits for its main verb
+	withs uint64 // bit d: at depth d, a WITH list waits for its main verb
 }
 
-// Begin makes ready for a statement.
+// Begin resets the Nesting for a statement.
 func (n *Nesting) Begin() { *n = Nesting{Expect: true} }
 
-// BeginInner makes ready for the statement that begins here, within another one.
+// BeginInner prepares for the statement that begins here, within another one.
 func (n *Nesting) BeginInner() { n.Expect, n.MainDepth = true, n.Depth }
 
-// Open takes "(" into account; behind says whether ")" stands in front of it. It reports
-// false if that is too deep.
+// Open processes "("; behind says whether it follows a ")". It returns false if the nesting is
+// too deep.
 func (n *Nesting) Open(behind bool) bool {
 	if n.Expect || n.withs != 0 {
 		n.await(behind)
@@ -33,7 +33,7 @@ func (n *Nesting) Open(behind bool) bool {
 	return n.Depth <= MaxDepth
 }
 
-// await takes into account what may stand in the parenthesis that opens.
+// await updates what is expected within the parenthesis that opens.
 func (n *Nesting) await(behind bool) {
 	if n.Depth >= MaxDepth {
 		return
@@ -49,12 +49,12 @@ func (n *Nesting) await(behind bool) {
 	}
 }
 
-// Close takes ")" into account. It reports false if there was no "(".
+// Close processes ")". It returns false if there was no "(".
 func (n *Nesting) Close() bool {
 	if n.Depth == 0 {
 		return false
 	}
-	n.withs &^= uint64(1) << n.Depth // deeper than a bit tells: no bit
+	n.withs &^= uint64(1) << n.Depth // too deep for a bit: nothing to clear
 	n.Depth--
 	return true
 }
@@ -62,11 +62,11 @@ func (n *Nesting) Close() bool {
 // Main reports whether the statement's verb is expected here.
 func (n *Nesting) Main() bool { return n.Expect && n.Depth == n.MainDepth }
 
-// Listed reports whether this is in a WITH list, or at its end.
+// Listed reports whether the position is in a WITH list, or at its end.
 func (n *Nesting) Listed() bool { return n.Depth < MaxDepth && n.withs&(1<<n.Depth) != 0 }
 
-// With takes WITH into account; inside says whether "(" stands in front of it. It reports
-// whether a list begins here.
+// With processes WITH; inside says whether it follows a "(". It reports whether a list begins
+// here.
 func (n *Nesting) With(inside bool) bool {
 	if n.Depth < MaxDepth && (n.Main() || inside) {
 		n.withs |= 1 << n.Depth
@@ -75,8 +75,8 @@ func (n *Nesting) With(inside bool) bool {
 	return false
 }
 
-// Verb takes into account that a word begins what was expected here: the main part of a
-// list, or the statement.
+// Verb records that the expected verb begins here: that of the statement, or the main verb
+// after a list.
 func (n *Nesting) Verb() {
 	if n.Listed() {
 		n.withs &^= 1 << n.Depth
@@ -86,7 +86,7 @@ func (n *Nesting) Verb() {
 	}
 }
 
-// NoVerb takes into account that what stands here begins no command.
+// NoVerb records that no command begins here.
 func (n *Nesting) NoVerb() {
 	if n.Main() && n.withs == 0 {
 		n.Expect = false

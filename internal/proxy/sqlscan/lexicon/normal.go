@@ -12,25 +12,24 @@ const (
 	fnvPrime uint64 = 1099511628211
 )
 
-// Normal receives the normal form of a text piece by piece, and keeps either its
-// hash or the text itself.
+// Normal receives the normal form of a text piece by piece, and keeps either its hash or its
+// text.
 type Normal struct {
 	hash uint64
 	text []byte // nil: only the hash is kept
 	size int    // bytes written
-	max  int    // more are not wanted
+	max  int    // maximum number of bytes to keep
 }
 
 // HashOnly returns a Normal that keeps the hash.
 func HashOnly() Normal { return Normal{hash: fnvBasis, max: math.MaxInt} }
 
-// TextUpTo returns a Normal that keeps the text up to max bytes; hint is about
-// how many there will be.
+// TextUpTo returns a Normal that keeps up to max bytes of text; hint is the expected length.
 func TextUpTo(max, hint int) Normal {
 	return Normal{text: make([]byte, 0, min(hint, max+utf8.UTFMax)), max: max}
 }
 
-// Full reports whether nothing further is wanted.
+// Full reports whether nothing more will be kept.
 func (n *Normal) Full() bool { return n.size >= n.max }
 
 // Empty reports whether nothing was written.
@@ -66,11 +65,11 @@ func (n *Normal) WriteFolded(word string) {
 	n.hash = h
 }
 
-// Sum returns the 64-bit FNV-1a hash of what was written; only after HashOnly.
+// Sum returns the 64-bit FNV-1a hash of what was written. The Normal must be from HashOnly.
 func (n *Normal) Sum() uint64 { return n.hash }
 
-// String returns what was written, cut at max bytes between characters, in
-// valid UTF-8; only after TextUpTo.
+// String returns what was written, cut at max bytes between characters, as valid UTF-8. The
+// Normal must be from TextUpTo.
 func (n *Normal) String() string {
 	text := n.text
 	if len(text) > n.max {

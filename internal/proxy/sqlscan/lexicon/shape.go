@@ -2,24 +2,24 @@ package lexicon
 
 import "hash/maphash"
 
-// A Shape is an INSERT of one row of VALUES, cut where further rows may be put:
-// Prefix + Tuple [+ "," + Tuple ...] + Suffix is a statement again. The strings are
-// substrings of the text.
+// A Shape is an INSERT of one row of VALUES, divided where further rows may be inserted: Prefix
+// + Tuple [+ "," + Tuple ...] + Suffix is a statement again. The strings are substrings of the
+// text.
 type Shape struct {
 	Prefix    string // from INSERT to just after VALUES
 	Tuple     string // the row, from "(" to ")"
-	TupleAt   int    // where Tuple begins in the text
-	Suffix    string // RETURNING and its list with what stands before it; "" without RETURNING
-	Arity     int    // values in Tuple
+	TupleAt   int    // offset of Tuple in the text
+	Suffix    string // RETURNING and its list, with what precedes it; "" without RETURNING
+	Arity     int    // number of values in Tuple
 	Returning bool
-	Literals  bool // Tuple holds at least one constant: string, number, TRUE, FALSE or NULL
+	Literals  bool // Tuple contains a constant: string, number, TRUE, FALSE or NULL
 }
 
 var shapeSeed = maphash.MakeSeed()
 
-// Key hashes what inserts that may share one statement have in common; params: Tuple has
-// parameters. It is unpredictable, so that no client can aim at another's key, and differs
-// from process to process. Equal keys are a strong hint only: Fits decides.
+// Key hashes what inserts that may share one statement have in common; params says whether
+// Tuple has parameters. It is unpredictable, so that a client cannot construct another's key,
+// and differs between processes. Equal keys are only a strong hint: Fits decides.
 func (s *Shape) Key(params bool) uint64 {
 	var h maphash.Hash
 	h.SetSeed(shapeSeed)
