@@ -129,8 +129,11 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 	if failed != nil {
 		return failed
 	}
-	if !report.OK {
+	switch {
+	case !report.Verification.OK():
 		return cli.Shortfall(fmt.Errorf("backup %s is damaged", m.ID))
+	case !report.OK:
+		return cli.Shortfall(fmt.Errorf("the archived log after backup %s is damaged or incomplete", m.ID))
 	}
 	return nil
 }

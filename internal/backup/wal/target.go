@@ -48,7 +48,7 @@ func (t Target) Validate() error {
 	case t.set() > 1:
 		return errors.New("--target-time, --target-lsn, --target-name, --target-immediate: one of them")
 	case t.Exclusive && t.Time.IsZero() && t.LSN == 0:
-		return errors.New("--target-exclusive needs --target-time and --target-lsn")
+		return errors.New("--target-exclusive needs --target-time or --target-lsn")
 	case !slices.Contains([]string{"", "latest", "current"}, t.Timeline) && (err != nil || timeline == 0):
 		return fmt.Errorf("--target-timeline %q: want latest, current or a number", t.Timeline)
 	case !slices.Contains([]string{"", "promote", "pause", "shutdown"}, t.Action):
