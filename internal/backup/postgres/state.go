@@ -27,7 +27,7 @@ func (d *database) state(ctx context.Context, w *worker) error {
 
 // fingerprint hashes the definitions that the main session shows. Some are not those of the
 // snapshot but the current ones, and an object that is dropped meanwhile may cause an error:
-// errMoved. The books of a restore are left out, because they are not restored.
+// errMoved. The journal of a restore is left out, because it is not restored.
 func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) (_ string, err error) {
 	d.mainMu.Lock()
 	defer d.mainMu.Unlock()

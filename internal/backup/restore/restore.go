@@ -1,5 +1,5 @@
 // Package restore has the options and the result of a restore, and what all engines share: an
-// [Account] collects the plan and the failures, [Books] the steps that an interrupted restore
+// [Account] collects the plan and the failures, [Journal] the steps that an interrupted restore
 // has finished. The packages below it, one for each engine, read an archive into a server.
 //
 //	postgres.Run(ctx, options, reader) (*Result, error)

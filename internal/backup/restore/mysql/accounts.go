@@ -24,8 +24,8 @@ func (r *runner) globals(ctx context.Context) (my.Globals, error) {
 }
 
 // accounts creates the accounts; their grants come last. It leaves existing accounts unchanged,
-// except those that an interrupted run had created: the books of the first database list these.
-// It writes the books first, so that no account stays without its grants.
+// except those that an interrupted run had created: the journal of the first database lists these.
+// It writes the journal first, so that no account stays without its grants.
 func (r *runner) accounts(ctx context.Context, all []*database, g my.Globals) error {
 	if len(g.Accounts) == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (r *runner) accounts(ctx context.Context, all []*database, g my.Globals) er
 	m := accountMaker{runner: r}
 	in := ""
 	if len(all) > 0 {
-		in, m.books = all[0].target, all[0].books
+		in, m.journal = all[0].target, all[0].journal
 	}
 	m.noted = in != ""
 	var err error
@@ -53,9 +53,9 @@ func (r *runner) accounts(ctx context.Context, all []*database, g my.Globals) er
 // accountMaker creates accounts on one session.
 type accountMaker struct {
 	*runner
-	s     *my.Session
-	books *restore.Books
-	noted bool // it records steps in the books
+	s       *my.Session
+	journal *restore.Journal
+	noted   bool // it records steps in the journal
 }
 
 // taken are the server's errors about existing names: of accounts, loadable functions and
@@ -71,7 +71,7 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		return nil
 	}
 	making, foreign := "making "+a.Name, "not making "+a.Name
-	begun := m.books.Has(making)
+	begun := m.journal.Has(making)
 	if err := m.note(ctx, making); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		return m.note(ctx, foreign)
 	}
 	switch there := slices.Contains(taken, my.ErrorCode(err)); {
-	case there && (!begun || m.books.Has(foreign)):
+	case there && (!begun || m.journal.Has(foreign)):
 		m.Warn("%s exists already and is left as it is", a.Title())
 		return m.note(ctx, foreign)
 	case err != nil && !there:
@@ -94,16 +94,16 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		return m.failed(&restore.ObjectError{Object: a.Title(), Statement: restore.First(a.Statements[0], 200), Err: err})
 	}
 	m.grants = append(m.grants, a.Statements[1:]...)
-	if err == nil && m.noted && m.books.Has(foreign) { // not that one
-		m.books.Forget(foreign)
-		return m.s.Exec(ctx, "DELETE FROM "+booksTable+" WHERE step = "+my.Literal(foreign))
+	if err == nil && m.noted && m.journal.Has(foreign) { // not that one
+		m.journal.Forget(foreign)
+		return m.s.Exec(ctx, "DELETE FROM "+journalTable+" WHERE step = "+my.Literal(foreign))
 	}
 	return nil
 }
 
-// note records a step in the books.
+// note records a step in the journal.
 func (m accountMaker) note(ctx context.Context, step string) error {
-	if !m.noted || m.books.Has(step) {
+	if !m.noted || m.journal.Has(step) {
 		return nil
 	}
 	return m.s.Exec(ctx, note(step))

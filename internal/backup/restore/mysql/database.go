@@ -21,12 +21,12 @@ type database struct {
 	target string // its name on the server
 	create bool
 
-	toc    *my.TOC
-	tables []*table // to restore
-	others []*my.Entry
-	missed []*my.Entry // of others, those that could not be made
-	main   *my.Session
-	books  *restore.Books
+	toc     *my.TOC
+	tables  []*table // to restore
+	others  []*my.Entry
+	missed  []*my.Entry // of others, those that could not be made
+	main    *my.Session
+	journal *restore.Journal
 
 	moved atomic.Int64 // bytes of rows, to adapt the number of workers
 }
@@ -57,7 +57,7 @@ func (t *table) size() int64 {
 
 // begin reads what is to be restored, and creates the database or checks that it is fit.
 func (d *database) begin(ctx context.Context, exists bool) (err error) {
-	d.books, err = d.prepare(ctx, exists)
+	d.journal, err = d.prepare(ctx, exists)
 	if d.main != nil {
 		err = errors.Join(err, d.main.Close())
 		d.main = nil
@@ -93,7 +93,7 @@ func (d *database) choose() error {
 		switch e.Kind {
 		case my.KindDatabase:
 		case my.KindTable:
-			if e.Name == booksTable || !m.Table(d.source, e.Name) { // the books of a restore that made the source
+			if e.Name == journalTable || !m.Table(d.source, e.Name) { // the journal of a restore that created the source
 				continue
 			}
 			meant[e.Name] = true
@@ -197,7 +197,7 @@ func (d *database) kind(kinds ...my.Kind) []*my.Entry {
 
 // prepare creates the database, opens it and checks that it is fit: empty, cleaned, or one
 // whose restore was interrupted.
-func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
+func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, error) {
 	end := d.Phase("prepare")
 	defer end()
 	fresh := !exists || d.create && d.opts.Clean
@@ -217,8 +217,8 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	if d.main, err = d.connect(ctx, d.target); err != nil {
 		return nil, err
 	}
-	b, err := openBooks(ctx, d)
-	d.books = b
+	b, err := openJournal(ctx, d)
+	d.journal = b
 	if err == nil && b.Has(stepCleaning) && !d.opts.DryRun {
 		return b, d.clean(ctx, true)
 	}
@@ -228,7 +228,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	if err := d.fit(ctx); err != nil || d.opts.DryRun {
 		return b, err
 	}
-	if err := beginBooks(ctx, d); err != nil {
+	if err := createJournal(ctx, d); err != nil {
 		return nil, err
 	}
 	if d.opts.Clean && !d.create {
@@ -280,7 +280,7 @@ func (d *database) fit(ctx context.Context) error {
 		return d.fitPart(ctx)
 	}
 	row, err := d.main.Row(ctx, `SELECT COUNT(*), MIN(n) FROM (
-		SELECT table_name AS n FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name <> '`+booksTable+`'
+		SELECT table_name AS n FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name <> '`+journalTable+`'
 		UNION ALL SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()
 		UNION ALL SELECT event_name FROM information_schema.events WHERE event_schema = DATABASE()) AS things`)
 	if err != nil {
@@ -290,7 +290,7 @@ func (d *database) fit(ctx context.Context) error {
 }
 
 // fitPart refuses a part of a backup if objects of the same names exist. It does so before
-// there are books: a resumed restore takes objects that the books do not list for its own
+// there is a journal: a resumed restore takes objects that the journal does not list for its own
 // interrupted work, and drops them.
 func (d *database) fitPart(ctx context.Context) error {
 	there, err := d.names(ctx, d.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
@@ -361,7 +361,7 @@ func (d *database) clean(ctx context.Context, ifExists bool) error {
 // describe writes the plan.
 func (d *database) describe() {
 	add := func(phase, object, step string, c *archive.Chunk) {
-		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.Has(step)}, c)
+		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.journal.Has(step)}, c)
 	}
 	d.PlanTarget(d.target, d.create, d.opts.Clean)
 	for _, t := range d.tables {

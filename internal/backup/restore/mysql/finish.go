@@ -115,7 +115,7 @@ func (l loader) shown(ctx context.Context, e *my.Entry) (create string, same boo
 	return got.Create, err == nil && want.Same(&got), err
 }
 
-// finish makes everything durable and then closes the books.
+// finish makes everything durable and then drops the journal.
 func (d *database) finish(ctx context.Context) error {
 	end := d.Phase("finish")
 	defer end()
@@ -129,8 +129,8 @@ func (d *database) finish(ctx context.Context) error {
 			return fmt.Errorf("flush the log: %w", err)
 		}
 	}
-	if err := d.main.Exec(ctx, "DROP TABLE IF EXISTS "+booksTable); err != nil {
-		return fmt.Errorf("close the books: %w", err)
+	if err := d.main.Exec(ctx, "DROP TABLE IF EXISTS "+journalTable); err != nil {
+		return fmt.Errorf("drop the journal: %w", err)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive
 // interruption.
 func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string) error {
 	var err error
-	if !l.books.Has(t.begunStep()) {
+	if !l.journal.Has(t.begunStep()) {
 		if err = l.empty(ctx, s, t); err == nil {
 			err = s.Exec(ctx, note(t.begunStep()))
 		}
@@ -117,7 +117,7 @@ func (l loader) empty(ctx context.Context, s *my.Session, t *table) error {
 	return err
 }
 
-// remake makes the restore create missing tables again that the books list, with all that
+// remake makes the restore create missing tables again that the journal lists, with all that
 // belongs to them.
 func (l loader) remake(ctx context.Context) error {
 	there, err := l.names(ctx, l.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
@@ -125,7 +125,7 @@ func (l loader) remake(ctx context.Context) error {
 		return err
 	}
 	for _, t := range l.tables {
-		if there[t.name()] || !l.books.Has(t.entry.String()) {
+		if there[t.name()] || !l.journal.Has(t.entry.String()) {
 			continue
 		}
 		err := l.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 0") // servers may fold names
@@ -147,26 +147,26 @@ func (l loader) remake(ctx context.Context) error {
 	return nil
 }
 
-// triggersOf returns the steps of a table's triggers that the books list.
+// triggersOf returns the steps of a table's triggers that the journal lists.
 func (l loader) triggersOf(t *table) []string {
 	var steps []string
 	for _, e := range l.kind(my.KindTrigger) {
-		if e.Table == t.name() && l.books.Has(e.String()) {
+		if e.Table == t.name() && l.journal.Has(e.String()) {
 			steps = append(steps, e.String())
 		}
 	}
 	return steps
 }
 
-// forget removes steps from the books.
+// forget removes steps from the journal.
 func (l loader) forget(ctx context.Context, steps ...string) error {
 	for batch := range slices.Chunk(steps, 500) {
 		literals := make([]string, len(batch))
 		for i, step := range batch {
-			l.books.Forget(step)
+			l.journal.Forget(step)
 			literals[i] = my.Literal(step)
 		}
-		if err := l.main.Exec(ctx, "DELETE FROM "+booksTable+" WHERE step IN ("+strings.Join(literals, ", ")+")"); err != nil {
+		if err := l.main.Exec(ctx, "DELETE FROM "+journalTable+" WHERE step IN ("+strings.Join(literals, ", ")+")"); err != nil {
 			return err
 		}
 	}
@@ -176,12 +176,12 @@ func (l loader) forget(ctx context.Context, steps ...string) error {
 // errLost is why rows of a table with triggers are not loaded again.
 var errLost = errors.New("the table has lost its rows since they were loaded, and its triggers are in place, which rows that are loaded now would set off")
 
-// refill makes the restore load missing rows again that the books list: a restarted server has
-// its MEMORY tables empty, and keeps the books.
+// refill makes the restore load missing rows again that the journal lists: a restarted server has
+// its MEMORY tables empty, and keeps the journal.
 func (l loader) refill(ctx context.Context) error {
 	for _, t := range l.tables {
 		step := t.rowsStep()
-		if t.safe || t.data == nil || t.data.Rows == 0 || !l.books.Has(step) {
+		if t.safe || t.data == nil || t.data.Rows == 0 || !l.journal.Has(step) {
 			continue
 		}
 		err := l.empty(ctx, l.main, t)
@@ -221,10 +221,10 @@ func (l loader) besides(ctx context.Context) error {
 		}
 	}
 	for _, t := range l.tables {
-		if !l.opts.DataOnly && !l.books.Has(t.entry.String()) || l.books.Has(t.rowsStep()) {
+		if !l.opts.DataOnly && !l.journal.Has(t.entry.String()) || l.journal.Has(t.rowsStep()) {
 			continue
 		}
-		left := slices.DeleteFunc(slices.Clone(t.chunks), func(c archive.Chunk) bool { return t.safe && l.books.Has(c.Path) })
+		left := slices.DeleteFunc(slices.Clone(t.chunks), func(c archive.Chunk) bool { return t.safe && l.journal.Has(c.Path) })
 		if len(left) == 0 {
 			continue
 		}

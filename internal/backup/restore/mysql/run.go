@@ -12,7 +12,7 @@
 //
 // A transaction loads a chunk and also records it in the target (table weir_restore), so that
 // an interrupted restore can be resumed without doing anything twice. These servers do not run
-// DDL in transactions: if the books do not record an object, weir checks for it before it
+// DDL in transactions: if the journal does not record an object, weir checks for it before it
 // creates it.
 package mysql
 
@@ -192,7 +192,7 @@ func (r *runner) each(ctx context.Context, all []*database, step func(*database,
 	return nil
 }
 
-// ending reports whether an interrupted restore had begun to close its books. It closes them in
+// ending reports whether an interrupted restore had begun to drop its journals. It drops them in
 // the order of the databases, so the last one shows it.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (bool, error) {
 	if !r.opts.Resume || len(all) == 0 {
@@ -204,7 +204,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	}
 	ending := false
 	err := last.with(ctx, func(d *database, ctx context.Context) error {
-		b, err := openBooks(ctx, d)
+		b, err := openJournal(ctx, d)
 		if err == nil {
 			ending = b.Has(restore.StepRestored)
 		}

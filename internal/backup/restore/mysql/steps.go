@@ -137,7 +137,7 @@ func (l loader) judge(ctx context.Context) error {
 		enforced = row[0]
 	}
 	for _, t := range l.tables {
-		begun := slices.ContainsFunc(t.chunks, func(c archive.Chunk) bool { return l.books.Has(c.Path) })
+		begun := slices.ContainsFunc(t.chunks, func(c archive.Chunk) bool { return l.journal.Has(c.Path) })
 		if is := cmp.Or(made[l.fold(t.name())], enforced); !begun && is != "" && !strings.EqualFold(is, "InnoDB") {
 			t.safe = false
 		}
@@ -194,7 +194,7 @@ const (
 func (d *database) graph(workers []worker) []bulk.Job {
 	var jobs []bulk.Job
 	add := func(t *table, id string, rank int, size int64, after []string, do func(context.Context, *my.Session) error) {
-		if d.books.Has(id) {
+		if d.journal.Has(id) {
 			return
 		}
 		jobs = append(jobs, bulk.Job{ID: id, Rank: rank, Size: size, After: after, Do: func(ctx context.Context, n int) error {
@@ -251,7 +251,7 @@ func refused(e *my.Entry) string { return "refused " + e.String() }
 
 // refuse records that step if err is the server's.
 func (l loader) refuse(ctx context.Context, s *my.Session, e *my.Entry, err error) error {
-	if my.ErrorCode(err) == 0 || s.Broken() != nil || l.books.Has(refused(e)) {
+	if my.ErrorCode(err) == 0 || s.Broken() != nil || l.journal.Has(refused(e)) {
 		return nil
 	}
 	return s.Exec(ctx, strings.Replace(note(refused(e)), "INSERT", "INSERT IGNORE", 1))
@@ -260,16 +260,16 @@ func (l loader) refuse(ctx context.Context, s *my.Session, e *my.Entry, err erro
 // created returns the statement that records an object which the server has created: by now it
 // is none that it has refused.
 func (l loader) created(e *my.Entry) string {
-	if l.books.Has(refused(e)) {
-		return "UPDATE " + booksTable + " SET step = " + my.Literal(e.String()) + " WHERE step = " + my.Literal(refused(e))
+	if l.journal.Has(refused(e)) {
+		return "UPDATE " + journalTable + " SET step = " + my.Literal(e.String()) + " WHERE step = " + my.Literal(refused(e))
 	}
 	return note(e.String())
 }
 
-// mayBeOurs reports whether an existing object that the books do not list may have been created
+// mayBeOurs reports whether an existing object that the journal does not list may have been created
 // by an interrupted run, where definitions cannot be compared.
 func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
-	if !l.books.Begun() || l.books.Has(refused(e)) || l.comparable() {
+	if !l.journal.Begun() || l.journal.Has(refused(e)) || l.comparable() {
 		return false, nil
 	}
 	if e.Kind != my.KindTrigger {
@@ -283,7 +283,7 @@ func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 // leftover reports whether a table may have been created by an interrupted run that has not
 // recorded it. Such a table has no rows yet: one that has some is somebody else's.
 func (l loader) leftover(ctx context.Context, s *my.Session, t *table) (bool, error) {
-	if !l.books.Begun() || l.books.Has(refused(t.entry)) {
+	if !l.journal.Begun() || l.journal.Has(refused(t.entry)) {
 		return false, nil
 	}
 	kind, engine := "", ""
@@ -441,7 +441,7 @@ func (d *database) foreignKeys(ctx context.Context) error {
 	end := d.Phase("foreign keys")
 	defer end()
 	for _, t := range d.tables {
-		if len(t.foreign) == 0 || t.lost.Load() || d.books.Has(t.foreignStep()) {
+		if len(t.foreign) == 0 || t.lost.Load() || d.journal.Has(t.foreignStep()) {
 			continue
 		}
 		step := d.opts.Progress.Begin(t.foreignStep())
@@ -484,13 +484,13 @@ func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) e
 
 // entry creates one object with the settings of its creator's session.
 func (d *database) entry(ctx context.Context, e *my.Entry) error {
-	if d.books.Has(e.String()) {
+	if d.journal.Has(e.String()) {
 		return nil
 	}
 	end := d.opts.Progress.Begin(e.String())
 	defer end()
 	create := loader{d}.wanted(e)
-	if d.books.Begun() && (loader{d}).comparable() {
+	if d.journal.Begun() && (loader{d}).comparable() {
 		_, same, err := loader{d}.shown(ctx, e)
 		if d.main.Broken() != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 // blobs returns the job that creates the large objects of a chunk, in one transaction.
 func (l loader) blobs(c archive.Chunk) bulk.Job {
 	return bulk.Job{ID: c.Path, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
-		if l.books.Has(c.Path) {
+		if l.journal.Has(c.Path) {
 			return nil
 		}
 		end := l.opts.Progress.Begin("large objects")

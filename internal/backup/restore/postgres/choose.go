@@ -18,7 +18,7 @@ func (d *database) choose() error {
 	}
 	if !d.opts.DataOnly {
 		for _, e := range chosen(d.toc, m, d.opts.Filter.Empty()) {
-			if e.Setting() || e.OfDatabase() || ofLedger(e) || d.opts.NoPrivileges && e.Pass() == pg.PassACL {
+			if e.Setting() || e.OfDatabase() || ofJournal(e) || d.opts.NoPrivileges && e.Pass() == pg.PassACL {
 				continue
 			}
 			d.entries = append(d.entries, e)
@@ -43,7 +43,7 @@ func (d *database) chooseTables(m *bulk.Matcher) error {
 			continue
 		}
 		for _, t := range db.Tables {
-			if t.Schema != ledgerSchema && m.Table(t.Schema, t.Name) && m.Data(t.Schema, t.Name) {
+			if t.Schema != journalSchema && m.Table(t.Schema, t.Name) && m.Data(t.Schema, t.Name) {
 				n := &target{Table: t}
 				// A partial backup may have the partition without its root.
 				if schema, name := t.Attributes["root_schema"], t.Attributes["root_table"]; name != "" && m.Table(schema, name) {
@@ -179,7 +179,7 @@ func (d *database) of(section pg.Section, pass pg.Pass) []*pg.Entry {
 // describe writes the plan.
 func (d *database) describe() {
 	add := func(phase, object, step string, c *archive.Chunk) {
-		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.Has(step)}, c)
+		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.journal.Has(step)}, c)
 	}
 	d.PlanTarget(d.target, d.create, d.opts.Clean)
 	for _, e := range d.of(pg.PreData, pg.PassMain) {

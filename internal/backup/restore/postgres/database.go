@@ -28,7 +28,7 @@ type database struct {
 	tables  []*target   // tables whose rows are restored
 	byTable map[[2]string]*target
 	main    *pg.Session
-	books   *restore.Books
+	journal *restore.Journal
 
 	moved atomic.Int64 // bytes of rows, for the number of workers
 
@@ -63,7 +63,7 @@ func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
 func (t *target) name() string { return t.Schema + "." + t.Name }
 
 // restore restores the database except for the end, which follows when all databases are
-// restored: until then the books remain, so that a resumed restore of several databases knows
+// restored: until then the journal remains, so that a resumed restore of several databases knows
 // which are done.
 func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
@@ -75,14 +75,14 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if err := d.choose(); err != nil {
 		return err
 	}
-	books, err := d.prepare(ctx, exists)
+	journal, err := d.prepare(ctx, exists)
 	if d.main != nil {
 		defer func() { err = errors.Join(err, d.main.Close()) }()
 	}
 	if err != nil {
 		return err
 	}
-	d.books = books
+	d.journal = journal
 	if d.opts.Resume && !d.opts.DryRun {
 		if err := (resumer{d}).emptied(ctx); err != nil {
 			return fmt.Errorf("look for unlogged tables that a crash has emptied: %w", err)
@@ -90,9 +90,9 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	}
 	d.describe()
 	defer func() { // until the end, keep only what is needed for it
-		d.entries, d.toc, d.tables, d.byTable, d.books = d.of("", pg.PassLast), nil, nil, nil, nil
+		d.entries, d.toc, d.tables, d.byTable, d.journal = d.of("", pg.PassLast), nil, nil, nil, nil
 	}()
-	if d.opts.DryRun || d.books.Has(restore.StepRestored) {
+	if d.opts.DryRun || d.journal.Has(restore.StepRestored) {
 		return nil
 	}
 	if err := d.steps(ctx); err != nil {
@@ -105,7 +105,7 @@ var errExists = errors.New("the database exists already (--clean drops it first,
 
 // prepare creates the database, connects to it and checks its state: empty, cleaned, or with an
 // interrupted restore.
-func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
+func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, error) {
 	end := d.Phase("prepare")
 	defer end()
 	again := false // to set the properties of the database itself
@@ -130,22 +130,22 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, err
 		}
 	}
-	books, err := openLedger(ctx, d.main, d)
+	journal, err := openJournal(ctx, d.main, d)
 	if err != nil {
 		return nil, err
 	}
-	if !books.Begun() {
+	if !journal.Begun() {
 		if err := d.fit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if again && !books.Has(restore.StepRestored) {
+	if again && !journal.Has(restore.StepRestored) {
 		if err := reset(ctx, d); err != nil {
 			return nil, err
 		}
 	}
-	if books.Begun() || d.opts.DryRun {
-		return books, nil
+	if journal.Begun() || d.opts.DryRun {
+		return journal, nil
 	}
 	if d.opts.Clean && !d.create {
 		if err := d.clean(ctx); err != nil {
@@ -160,10 +160,10 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, fmt.Errorf("drop schema public, as at the source: %w", err)
 		}
 	}
-	if err := beginLedger(ctx, d); err != nil || d.sandbox == nil {
-		return books, err
+	if err := createJournal(ctx, d); err != nil || d.sandbox == nil {
+		return journal, err
 	}
-	return books, d.admit(ctx)
+	return journal, d.admit(ctx)
 }
 
 // attributes returns the database's attributes in the manifest.
@@ -180,7 +180,7 @@ func attributes(d *database) map[string]string {
 // database's owner.
 func (d *database) admit(ctx context.Context) error {
 	user := d.sandbox.user
-	sql := "GRANT USAGE ON SCHEMA " + ledgerSchema + " TO " + user + "; GRANT INSERT ON " + ledgerSchema + ".done TO " + user
+	sql := "GRANT USAGE ON SCHEMA " + journalSchema + " TO " + user + "; GRANT INSERT ON " + journalSchema + ".done TO " + user
 	if !d.create {
 		sql += "; ALTER DATABASE " + pg.Ident(d.target) + " OWNER TO " + user
 	}
@@ -389,7 +389,7 @@ func (d *database) fit(ctx context.Context) error {
 	row, err := d.main.Row(ctx, `
 WITH own AS (
   SELECT oid, nspname FROM pg_catalog.pg_namespace n
-  WHERE nspname <> 'information_schema' AND nspname OPERATOR(pg_catalog.!~) '^pg_' AND nspname <> '`+ledgerSchema+`'
+  WHERE nspname <> 'information_schema' AND nspname OPERATOR(pg_catalog.!~) '^pg_' AND nspname <> '`+journalSchema+`'
 ), member AS (
   SELECT objid FROM pg_catalog.pg_depend WHERE deptype = 'e'
 ), things AS (

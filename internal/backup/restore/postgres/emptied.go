@@ -16,11 +16,11 @@ import (
 // errEmptied says why rows of a table with triggers are not loaded again.
 var errEmptied = errors.New("a crash of the server has emptied this unlogged table since they were loaded, and its triggers or rules are in place, which rows that are loaded now would set off")
 
-// A resumer checks what has happened since to what the books of a resumed restore record.
+// A resumer checks what has happened since to what the journal of a resumed restore records.
 type resumer struct{ *database }
 
 // emptied arranges for rows to be loaded, and sequences to be set, again: a server that has
-// crashed empties its unlogged tables and resets its unlogged sequences, but keeps the books.
+// crashed empties its unlogged tables and resets its unlogged sequences, but keeps the journal.
 func (d resumer) emptied(ctx context.Context) error {
 	unlogged := map[[2]string]string{} // size in bytes of tables, or "" if it does not tell
 	reset := map[string]bool{}         // beginnings of the statements that set sequences that are at their start
@@ -56,7 +56,7 @@ AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE 
 			}
 		}
 	}
-	if len(reset) == 0 || !d.books.Has(stateOf(d.database, sequences)) {
+	if len(reset) == 0 || !d.journal.Has(stateOf(d.database, sequences)) {
 		return nil
 	}
 	return d.position(ctx, reset)
@@ -73,7 +73,7 @@ func (d resumer) position(ctx context.Context, reset map[string]bool) error {
 	return d.statements(ctx, stateOf(d.database, sequences), func(sql string) error {
 		set, _, _ := cutPosition(sql)
 		e := subject(sql)
-		if !reset[set] || !wanted(sql) || e != nil && !d.books.Has(entryStep(e)) {
+		if !reset[set] || !wanted(sql) || e != nil && !d.journal.Has(entryStep(e)) {
 			return nil
 		}
 		if err := d.main.Exec(ctx, sql); err != nil {
@@ -83,21 +83,21 @@ func (d resumer) position(ctx context.Context, reset map[string]bool) error {
 	})
 }
 
-// forget removes steps from the books.
+// forget removes steps from the journal.
 func (d resumer) forget(ctx context.Context, steps ...string) error {
 	literals := make([]string, len(steps))
 	for i, step := range steps {
-		d.books.Forget(step)
+		d.journal.Forget(step)
 		literals[i] = pg.Literal(step)
 	}
-	return d.main.Exec(ctx, "DELETE FROM "+ledgerSchema+".done WHERE step IN ("+strings.Join(literals, ", ")+")")
+	return d.main.Exec(ctx, "DELETE FROM "+journalSchema+".done WHERE step IN ("+strings.Join(literals, ", ")+")")
 }
 
 // again arranges for the rows of a table to be loaded again if it is empty.
 func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 	var lost []string
 	for _, c := range t.chunks {
-		if c.Rows > 0 && d.books.Has(c.Path) {
+		if c.Rows > 0 && d.journal.Has(c.Path) {
 			lost = append(lost, c.Path)
 		}
 	}
@@ -148,7 +148,7 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 	}
 	filled := false // a table of ours gets rows
 	for _, t := range d.tables {
-		left := slices.IndexFunc(t.chunks, func(c *archive.Chunk) bool { return !d.books.Has(c.Path) })
+		left := slices.IndexFunc(t.chunks, func(c *archive.Chunk) bool { return !d.journal.Has(c.Path) })
 		if left < 0 {
 			continue
 		}
@@ -170,7 +170,7 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 	return nil
 }
 
-// gone returns the steps of triggers that the books record but that do not exist, and of their
+// gone returns the steps of triggers that the journal records but that do not exist, and of their
 // comments and the like. there has the existing triggers, by schema and name.
 func (d resumer) gone(there map[[2]string]bool) []string {
 	tables := map[int]string{}
@@ -181,14 +181,14 @@ func (d resumer) gone(there map[[2]string]bool) []string {
 	}
 	ids, names := map[int]bool{}, map[string]bool{}
 	for _, e := range d.entries {
-		if e.Desc == "TRIGGER" && !disables(e) && !there[[2]string{e.Namespace, e.Tag}] && d.books.Has(entryStep(e)) {
+		if e.Desc == "TRIGGER" && !disables(e) && !there[[2]string{e.Namespace, e.Tag}] && d.journal.Has(entryStep(e)) {
 			ids[e.ID], names[triggerName(e, tables)] = true, true
 		}
 	}
 	var steps []string
 	for _, e := range d.entries {
 		said := e.Desc == "COMMENT" && slices.ContainsFunc(e.Depends, func(id int) bool { return ids[id] }) || disables(e) && names[triggerName(e, tables)]
-		if (ids[e.ID] || said) && d.books.Has(entryStep(e)) {
+		if (ids[e.ID] || said) && d.journal.Has(entryStep(e)) {
 			steps = append(steps, entryStep(e))
 		}
 	}
@@ -198,7 +198,7 @@ func (d resumer) gone(there map[[2]string]bool) []string {
 // others returns an error if a table has rows although none were loaded. Rows of an aborted
 // transaction are invisible.
 func (d resumer) others(ctx context.Context, t *target) error {
-	begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.books.Has(c.Path) })
+	begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.journal.Has(c.Path) })
 	if begun || len(t.chunks) == 0 || !t.ours && !d.opts.DataOnly || t.root != "" || t.Attributes["condition"] != "" {
 		return nil
 	}
@@ -221,6 +221,6 @@ func (d resumer) watched(t *target) bool {
 		}
 	}
 	return slices.ContainsFunc(d.entries, func(e *pg.Entry) bool {
-		return (e.Desc == "TRIGGER" || e.Desc == "RULE") && slices.Contains(e.Depends, id) && d.books.Has(entryStep(e))
+		return (e.Desc == "TRIGGER" || e.Desc == "RULE") && slices.Contains(e.Depends, id) && d.journal.Has(entryStep(e))
 	})
 }

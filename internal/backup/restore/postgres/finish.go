@@ -114,11 +114,11 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 	}
 	of := attributes(d)
 	skip := func(a pg.Aspect) bool {
-		return a.Name == ledgerSchema || strings.HasPrefix(a.Name, ledgerSchema+".") || // books of a restore that created the source
+		return a.Name == journalSchema || strings.HasPrefix(a.Name, journalSchema+".") || // journal of a restore that created the source
 			a.Later() && of[pg.AttrCatalogue] == "" || a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
 	}
 	n := 0
-	err = d.main.CompareAspects(ctx, in, of[pg.AttrCatalogue], ledgerSchema, skip, func(diff pg.Difference) error {
+	err = d.main.CompareAspects(ctx, in, of[pg.AttrCatalogue], journalSchema, skip, func(diff pg.Difference) error {
 		if d.sandbox != nil && standsIn(diff) {
 			return nil
 		}
@@ -191,7 +191,7 @@ func (t *target) compare(ctx context.Context, s *pg.Session) error {
 	return nil
 }
 
-// finish creates event triggers and the like, which would observe the restore, drops the books,
+// finish creates event triggers and the like, which would observe the restore, drops the journal,
 // and makes everything durable, in one transaction.
 func (d *database) finish(ctx context.Context) (err error) {
 	end := d.Phase("finish")
@@ -201,7 +201,7 @@ func (d *database) finish(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.main.Close()) }()
 	last := d.of("", pg.PassLast)
-	sql := []string{endLedger}
+	sql := []string{dropJournal}
 	for _, e := range last {
 		create, owner := d.entrySQL(e)
 		sql = append(append(sql, create...), owner...)
@@ -210,7 +210,7 @@ func (d *database) finish(ctx context.Context) (err error) {
 	if err == nil || len(last) == 0 || d.main.Broken() != nil || d.opts.Stop {
 		return err
 	}
-	if err := d.main.Exec(ctx, endLedger); err != nil {
+	if err := d.main.Exec(ctx, dropJournal); err != nil {
 		return err
 	}
 	for _, e := range last {

@@ -41,7 +41,7 @@ func (d *database) chooseWhole(workers int) {
 		all += t.PlainBytes
 	}
 	for _, t := range d.tables {
-		begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.books.Has(c.Path) })
+		begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.journal.Has(c.Path) })
 		t.whole = t.ours && t.root == "" && len(t.chunks) > 1 && len(t.chunks) == t.Parts && !begun && t.PlainBytes <= min(all/int64(workers), wholeBytes)
 	}
 }
@@ -73,7 +73,7 @@ func (l loader) table(t *target) bulk.Job {
 // load loads chunks of a table in one transaction. It records an error if there is one chunk,
 // and returns it if there are several.
 func (l loader) load(ctx context.Context, n int, t *target, chunks ...*archive.Chunk) error {
-	chunks = slices.DeleteFunc(slices.Clone(chunks), func(c *archive.Chunk) bool { return l.books.Has(c.Path) })
+	chunks = slices.DeleteFunc(slices.Clone(chunks), func(c *archive.Chunk) bool { return l.journal.Has(c.Path) })
 	if len(chunks) == 0 {
 		return nil
 	}

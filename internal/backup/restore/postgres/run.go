@@ -66,7 +66,7 @@ type runner struct {
 	sandbox  *sandbox // nil: not in a sandbox
 
 	// globalsDone says that roles and tablespaces were created and set without a failure. The
-	// books of each database record it, so that a resumed restore does not undo later changes.
+	// journal of each database records it, so that a resumed restore does not undo later changes.
 	globalsDone bool
 }
 
@@ -201,17 +201,17 @@ func (r *runner) fit(ctx context.Context, all []*database, existing map[string]b
 		if !existing[d.target] || d.create && r.opts.Clean {
 			continue
 		}
-		books, err := fitAlone(ctx, d)
+		journal, err := fitAlone(ctx, d)
 		if err != nil {
 			return false, fmt.Errorf("restore database %s: %w", d.target, err)
 		}
-		done = done || r.sandbox == nil && books.Has(stepGlobals)
+		done = done || r.sandbox == nil && journal.Has(stepGlobals)
 	}
 	return done, nil
 }
 
 // fitAlone refuses an existing database that is neither empty nor one whose restore is resumed.
-func fitAlone(ctx context.Context, d *database) (books *restore.Books, err error) {
+func fitAlone(ctx context.Context, d *database) (journal *restore.Journal, err error) {
 	if d.create && !d.opts.Resume {
 		return nil, errExists
 	}
@@ -222,15 +222,15 @@ func fitAlone(ctx context.Context, d *database) (books *restore.Books, err error
 		err = errors.Join(err, d.main.Close())
 		d.main = nil
 	}()
-	books, err = openLedger(ctx, d.main, d)
-	if err != nil || books.Begun() || d.opts.DataOnly {
-		return books, err
+	journal, err = openJournal(ctx, d.main, d)
+	if err != nil || journal.Begun() || d.opts.DataOnly {
+		return journal, err
 	}
-	return books, d.fit(ctx)
+	return journal, d.fit(ctx)
 }
 
 // ending reports whether an interrupted restore of several databases had begun to drop their
-// books, which it does in their order: the books of the last one tell.
+// journals, which it does in order: that of the last database tells.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (_ bool, err error) {
 	if !r.opts.Resume || len(all) < 2 {
 		return false, nil
@@ -244,14 +244,14 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 		return false, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	books, err := openLedger(ctx, s, last)
+	journal, err := openJournal(ctx, s, last)
 	if err != nil {
 		return false, fmt.Errorf("restore database %s: %w", last.target, err)
 	}
-	return books.Has(restore.StepRestored), nil
+	return journal.Has(restore.StepRestored), nil
 }
 
-// end drops the books of a database, unless an earlier run has done that.
+// end drops the journal of a database, unless an earlier run has done that.
 func (d *database) end(ctx context.Context, ending bool) error {
 	if !ending {
 		return d.finish(ctx)
@@ -260,8 +260,8 @@ func (d *database) end(ctx context.Context, ending bool) error {
 	if err != nil {
 		return err
 	}
-	books, err := openLedger(ctx, s, d)
-	if err = errors.Join(err, s.Close()); err != nil || !books.Begun() {
+	journal, err := openJournal(ctx, s, d)
+	if err = errors.Join(err, s.Close()); err != nil || !journal.Begun() {
 		return err
 	}
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {

@@ -101,7 +101,7 @@ const deadlockAttempts = 5
 // appear in what is left to do for an entry that fails.
 func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settings ...string) error {
 	step := entryStep(e)
-	if d.books.Has(step) {
+	if d.journal.Has(step) {
 		return nil
 	}
 	end := d.opts.Progress.Begin(e.Name())
@@ -313,7 +313,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parts m
 	}
 	building := newBuilds(d.cfg, len(workers))
 	for _, e := range d.of(pg.PostData, pg.PassMain) {
-		if d.books.Has(entryStep(e)) {
+		if d.journal.Has(entryStep(e)) {
 			continue
 		}
 		var size int64
@@ -444,7 +444,7 @@ func stateOf(d *database, name string) string {
 // and are recorded at their end.
 func (d *database) script(ctx context.Context, phase, name string, run func(context.Context, string) error) error {
 	chunk := stateOf(d, name)
-	if !d.Has(chunk) || d.books.Has(chunk) {
+	if !d.Has(chunk) || d.journal.Has(chunk) {
 		return nil
 	}
 	end := d.Phase(phase)

@@ -22,7 +22,7 @@ var holdLock = fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock_shared(%d)", rest
 const takeOverPatience = 5 * time.Minute
 
 // takeOver terminates the sessions of the interrupted restore, and waits until they are gone:
-// after that, the books are complete. s holds the lock, too.
+// after that, the journal is complete. s holds the lock, too.
 func takeOver(ctx context.Context, s *pg.Session) error {
 	var pids []string
 	err := s.Query(ctx, fmt.Sprintf(`SELECT pid::text FROM pg_catalog.pg_locks

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Books are the steps that an earlier run of a restore has finished. They are stored in the
+// A Journal has the steps that an earlier run of a restore has finished. They are stored in the
 // target itself while a restore runs: each step records itself there, in the way of its engine.
-// The steps are read once, before the jobs start. A nil *Books has no steps.
-type Books struct{ done map[string]bool }
+// The steps are read once, before the jobs start. A nil *Journal has no steps.
+type Journal struct{ done map[string]bool }
 
-// StepRestored is the last step: after it, only the books have to be removed.
+// StepRestored is the last step: after it, only the journal has to be removed.
 const StepRestored = "restored"
 
 // Identity returns the step that identifies the restore: the database of a backup, and the part
@@ -29,29 +29,29 @@ func (o *Options) Identity(backup, database string) string {
 }
 
 // Add adds a step that the target has recorded.
-func (b *Books) Add(step string) {
-	if b.done == nil {
-		b.done = map[string]bool{}
+func (j *Journal) Add(step string) {
+	if j.done == nil {
+		j.done = map[string]bool{}
 	}
-	b.done[step] = true
+	j.done[step] = true
 }
 
 // Forget removes a step that has to be done again.
-func (b *Books) Forget(step string) { delete(b.done, step) }
+func (j *Journal) Forget(step string) { delete(j.done, step) }
 
 // Has reports whether a step is finished.
-func (b *Books) Has(step string) bool { return b != nil && b.done[step] }
+func (j *Journal) Has(step string) bool { return j != nil && j.done[step] }
 
 // Begun reports whether there is any step: the target has an interrupted restore.
-func (b *Books) Begun() bool { return b != nil && len(b.done) > 0 }
+func (j *Journal) Begun() bool { return j != nil && len(j.done) > 0 }
 
-// Check refuses books that were found in place ("schema weir_restore", for example), unless
-// --resume is set and they are those of the same part of the same database of the same backup.
-func (b *Books) Check(place, backup, database string, o *Options) error {
+// Check refuses a journal that was found in place ("schema weir_restore", for example), unless
+// --resume is set and it is that of the same part of the same database of the same backup.
+func (j *Journal) Check(place, backup, database string, o *Options) error {
 	if !o.Resume && !o.DryRun {
 		return fmt.Errorf("an interrupted restore is in the database (%s): continue it with --resume, or drop the database and start over", place)
 	}
-	if b.Begun() && !b.Has(o.Identity(backup, database)) {
+	if j.Begun() && !j.Has(o.Identity(backup, database)) {
 		return fmt.Errorf("the interrupted restore in the database is not of database %s of backup %s, or of another part of it: --resume needs the same backup and the same flags, such as --table or --data-only", database, backup)
 	}
 	return nil

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+)
+
+// journalSchema is the schema with the journal of a restore while it runs: table done has one row
+// for each step, written in that step's own transaction.
+const journalSchema = "weir_restore"
+
+// stepGlobals is the step for roles and tablespaces, whose journal entries come first.
+const stepGlobals = "globals"
+
+// note returns the statement that records a step.
+func note(step string) string {
+	return "INSERT INTO " + journalSchema + ".done (step) VALUES (" + pg.Literal(step) + ")"
+}
+
+// ofJournal reports whether an entry belongs to the journal of a restore that created the source:
+// it is not restored.
+func ofJournal(e *pg.Entry) bool {
+	return e.Namespace == journalSchema || e.Namespace == "" && (e.Tag == journalSchema && e.Desc == "SCHEMA" || e.Tag == "SCHEMA "+journalSchema)
+}
+
+// openJournal reads the journal, if it exists.
+func openJournal(ctx context.Context, s *pg.Session, d *database) (*restore.Journal, error) {
+	row, err := s.Row(ctx, "SELECT pg_catalog.to_regclass('"+journalSchema+".done') IS NOT NULL")
+	if err != nil {
+		return nil, fmt.Errorf("look for an earlier restore: %w", err)
+	}
+	b := &restore.Journal{}
+	if row[0] != "t" {
+		return b, nil
+	}
+	err = s.Query(ctx, "SELECT step FROM "+journalSchema+".done", func(row []string) error {
+		b.Add(row[0])
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the journal of an earlier restore: %w", err)
+	}
+	if err := b.Check("schema "+journalSchema, d.manifest.ID, d.source, &d.opts); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// createJournal creates the journal. The same session has checked that the target is empty.
+func createJournal(ctx context.Context, d *database) error {
+	sql := "CREATE SCHEMA " + journalSchema + "; CREATE TABLE " + journalSchema + ".done (step text PRIMARY KEY); " +
+		note(d.opts.Identity(d.manifest.ID, d.source))
+	if d.globalsDone {
+		sql += "; " + note(stepGlobals)
+	}
+	err := d.main.Exec(ctx, sql)
+	if err != nil {
+		return fmt.Errorf("create the journal of the restore: %w", err)
+	}
+	return nil
+}
+
+// dropJournal drops the journal durably, and makes everything that was committed before durable,
+// too: the log is flushed in order.
+const dropJournal = "SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = error; DROP SCHEMA " + journalSchema + " CASCADE"
