@@ -47,13 +47,13 @@ const (
 // signed SHA-256 of its body and its CRC-32C; if the server does not confirm the CRC-32C, the
 // object is read back and compared.
 type S3 struct {
-	core   minio.Core
-	bucket string
-	prefix string // "" or with a trailing slash
-	place  string
-	part   int
-	insist time.Duration // for how long a request is repeated
-	herald *herald
+	core     minio.Core
+	bucket   string
+	prefix   string // "" or with a trailing slash
+	place    string
+	part     int
+	insist   time.Duration // for how long a request is repeated
+	reporter *reporter
 
 	reached  bool // it has answered once: names and addresses are right
 	inFlight chan struct{}
@@ -165,17 +165,17 @@ func (c s3Config) open(ctx context.Context) (*S3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", place, err)
 	}
-	transport.DialContext = dialMoving(transport.DialContext, c.patience)
-	herald := newHerald(ctx)
+	transport.DialContext = dialIdleTimeout(transport.DialContext, c.patience)
+	reporter := newReporter(ctx)
 	core, err := minio.NewCore(c.endpoint.Host, &minio.Options{
-		Creds: c.creds, Secure: secure, Transport: &throttle{next: transport, place: place, herald: herald}, Region: c.region, BucketLookup: lookup, MaxRetries: c.retries,
+		Creds: c.creds, Secure: secure, Transport: &throttle{next: transport, place: place, reporter: reporter}, Region: c.region, BucketLookup: lookup, MaxRetries: c.retries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", place, err)
 	}
 	s := &S3{
 		core: *core, bucket: c.bucket, prefix: c.prefix, part: c.part, place: place,
-		insist: c.insist, herald: herald, inFlight: make(chan struct{}, s3InFlight),
+		insist: c.insist, reporter: reporter, inFlight: make(chan struct{}, s3InFlight),
 	}
 	for _, err := range s.list(ctx, minio.ListObjectsOptions{Prefix: s.prefix, MaxKeys: 1}) {
 		if err != nil {

@@ -8,24 +8,24 @@ import (
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialMoving dials connections on which a Read or Write times out if no byte moves for the
+// dialIdleTimeout dials connections on which a Read or Write times out if no byte moves for the
 // given time.
-func dialMoving(dial dialer, patience time.Duration) dialer {
+func dialIdleTimeout(dial dialer, patience time.Duration) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return movingConn{conn, patience}, nil
+		return idleTimeoutConn{conn, patience}, nil
 	}
 }
 
-type movingConn struct {
+type idleTimeoutConn struct {
 	net.Conn
 	patience time.Duration
 }
 
-func (c movingConn) Read(p []byte) (int, error) {
+func (c idleTimeoutConn) Read(p []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, err
 	}
@@ -33,7 +33,7 @@ func (c movingConn) Read(p []byte) (int, error) {
 }
 
 // Write also extends the deadline of a concurrent Read that waits for the response.
-func (c movingConn) Write(p []byte) (n int, err error) {
+func (c idleTimeoutConn) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		if err := c.SetDeadline(time.Now().Add(c.patience)); err != nil {
 			return n, err

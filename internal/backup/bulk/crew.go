@@ -154,8 +154,8 @@ type crew struct {
 	start func(w int)
 	all   sync.WaitGroup
 
-	limit   int         // maximum number of workers at the moment
-	alive   []*workings // by worker; nil: not running
+	limit   int            // maximum number of workers at the moment
+	alive   []*workerState // by worker; nil: not running
 	there   int
 	resting int
 	stats   CrewStats
@@ -164,8 +164,8 @@ type crew struct {
 	changed bool          // a worker started, ended or waited within the window
 }
 
-// workings is the state of one worker.
-type workings struct {
+// workerState is the state of one worker.
+type workerState struct {
 	since   time.Time
 	resting bool
 	leaving bool // about to end, and not counted any more
@@ -183,7 +183,7 @@ func newCrew(ctx context.Context, c Crew, g *graph, jobs int) *crew {
 		c.Least, c.Most = c.Start, c.Start
 	}
 	c.Idle, c.Window = cmp.Or(c.Idle, DefaultIdle), cmp.Or(c.Window, DefaultWindow)
-	t := &crew{Crew: c, ctx: ctx, g: g, begun: time.Now(), limit: c.Start, alive: make([]*workings, c.Most)}
+	t := &crew{Crew: c, ctx: ctx, g: g, begun: time.Now(), limit: c.Start, alive: make([]*workerState, c.Most)}
 	t.stats = CrewStats{Least: c.Least, Start: c.Start, Most: max(c.Most, asked.Most)}
 	if adapts && c.Moved != nil {
 		t.pilot = newPilot(c.Least, c.Start, c.Most)
@@ -211,7 +211,7 @@ func (t *crew) staff() {
 		if t.alive[w] != nil {
 			continue
 		}
-		t.alive[w] = &workings{since: time.Now(), resting: true}
+		t.alive[w] = &workerState{since: time.Now(), resting: true}
 		t.there++
 		t.resting++
 		t.changed = true

@@ -22,8 +22,8 @@ const (
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// lastWords is how long storing the received data may take after ctx has ended.
-	lastWords = 30 * time.Second
+	// finalFlushTimeout is how long storing the received data may take after ctx has ended.
+	finalFlushTimeout = 30 * time.Second
 )
 
 // ReceiveOptions configure Receive.
@@ -292,7 +292,7 @@ func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32,
 	}
 	last := segments[len(segments)-1]
 	if last.segment.Timeline >= current {
-		start, timeline := goOn(last)
+		start, timeline := positionAfter(last)
 		return start, timeline, nil
 	}
 	h, err := conn.TimelineHistory(ctx, current)
@@ -310,7 +310,7 @@ func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32,
 			if f.segment.Timeline != line[i].Timeline || left != 0 && f.segment.Start() >= left {
 				continue
 			}
-			start, timeline := goOn(f)
+			start, timeline := positionAfter(f)
 			if left != 0 && start > left {
 				start, timeline = pgrepl.SegmentAt(line[i+1].Timeline, left, s.cluster.SegmentBytes).Start(), line[i+1].Timeline
 			}
@@ -320,8 +320,8 @@ func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32,
 	return 0, 0, fmt.Errorf("timeline %d of the server does not come from any whose log is kept, up to timeline %d: begin another archive", current, last.segment.Timeline)
 }
 
-// goOn returns the position and the timeline that follow a file.
-func goOn(f file) (pgrepl.LSN, uint32) {
+// positionAfter returns the position and the timeline that follow a file.
+func positionAfter(f file) (pgrepl.LSN, uint32) {
 	if f.partial {
 		return f.segment.Start(), f.segment.Timeline
 	}
@@ -334,7 +334,7 @@ func (r *receiver) stream(ctx context.Context, conn *pgrepl.Conn, to *sink, star
 	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	to.ctx = keep
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finalFlushTimeout, cancel) })()
 
 	watch, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup

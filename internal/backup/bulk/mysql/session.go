@@ -59,17 +59,17 @@ type Session struct {
 const settings = "SET NAMES utf8mb4, character_set_results = binary, time_zone = '+00:00', sql_quote_show_create = 1, " +
 	"sql_mode = '" + Mode + "', autocommit = 1, completion_type = NO_CHAIN"
 
-// comforts are settings that prevent timeouts, truncated responses, and definitions that are
+// optionalSettings are settings that prevent timeouts, truncated responses, and definitions that are
 // rejected or changed. Not every server has all of them, or lets every account set them.
-const comforts = "wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, innodb_lock_wait_timeout = 86400, " +
+const optionalSettings = "wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, innodb_lock_wait_timeout = 86400, " +
 	"sql_safe_updates = 0, sql_notes = 0, max_error_count = 65535, lc_time_names = 'en_US', group_concat_max_len = 67108864, " +
 	"sql_select_limit = 18446744073709551615, sql_big_selects = ON, innodb_strict_mode = OFF, explicit_defaults_for_timestamp = ON, "
 
-// comfortsMariaDB and comfortsMySQL are those of one server family.
+// optionalMariaDB and optionalMySQL are those of one server family.
 const (
-	comfortsMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
+	optionalMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
 		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0, alter_algorithm = 'DEFAULT'"
-	comfortsMySQL = "max_execution_time = 0, information_schema_stats_expiry = 0, sql_require_primary_key = OFF, " +
+	optionalMySQL = "max_execution_time = 0, information_schema_stats_expiry = 0, sql_require_primary_key = OFF, " +
 		"sql_generate_invisible_primary_key = OFF, show_gipk_in_create_table_and_information_schema = ON"
 )
 
@@ -100,7 +100,7 @@ func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*S
 	return s, nil
 }
 
-// settle applies the session's settings, and as many comforts as the server accepts.
+// settle applies the session's settings, and as many optionalSettings as the server accepts.
 func (s *Session) settle(ctx context.Context) error {
 	// The server families have different names for the variable in the second statement.
 	for _, sql := range []string{settings, "SET SESSION TRANSACTION READ WRITE"} {
@@ -108,9 +108,9 @@ func (s *Session) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	all := comforts + comfortsMySQL
+	all := optionalSettings + optionalMySQL
 	if s.IsMariaDB() {
-		all = comforts + comfortsMariaDB
+		all = optionalSettings + optionalMariaDB
 	}
 	err := s.Exec(ctx, "SET "+all)
 	if err == nil || s.broken != nil {

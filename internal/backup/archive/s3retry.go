@@ -42,19 +42,19 @@ func WithNotice(ctx context.Context, say func(line string)) context.Context {
 	return context.WithValue(ctx, noticeKey{}, say)
 }
 
-// A herald reports to the operator what a storage waits for, without repeating itself.
-type herald struct {
+// A reporter reports to the operator what a storage waits for, without repeating itself.
+type reporter struct {
 	say func(string) // nil: messages are dropped
 	mu  sync.Mutex
 	at  time.Time // when the last message was sent
 }
 
-func newHerald(ctx context.Context) *herald {
+func newReporter(ctx context.Context) *reporter {
 	say, _ := ctx.Value(noticeKey{}).(func(string))
-	return &herald{say: say}
+	return &reporter{say: say}
 }
 
-func (h *herald) tell(format string, args ...any) {
+func (h *reporter) tell(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := time.Now(); h.say != nil && (h.at.IsZero() || now.Sub(h.at) >= s3Silence) {
@@ -83,7 +83,7 @@ func (s *S3) repeat(ctx context.Context, request func() error) error {
 		case !temporary(err) && (!s.reached || !lost(err)):
 			return err
 		}
-		s.herald.tell("%s: %v; weir tries again for up to %s (a backup, while it can renew its lock)", s.place, err, (s.insist - time.Since(begun)).Round(time.Second))
+		s.reporter.tell("%s: %v; weir tries again for up to %s (a backup, while it can renew its lock)", s.place, err, (s.insist - time.Since(begun)).Round(time.Second))
 		select {
 		case <-ctx.Done():
 			return err
@@ -133,9 +133,9 @@ func slowDown(code string) bool {
 // limits are those of a bucket or an account. The pause begins with s3FirstPause, doubles with
 // each round of refused requests, up to s3LastPause, and halves with each accepted request.
 type throttle struct {
-	next   http.RoundTripper
-	place  string
-	herald *herald
+	next     http.RoundTripper
+	place    string
+	reporter *reporter
 
 	mu    sync.Mutex
 	pause time.Duration
@@ -158,7 +158,7 @@ func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if pause := t.note(answer, time.Now()); pause > s3FirstPause {
-		t.herald.tell("%s: the server asks to slow down (%s): requests are paused for %s", t.place, answer.Status, pause)
+		t.reporter.tell("%s: the server asks to slow down (%s): requests are paused for %s", t.place, answer.Status, pause)
 	}
 	return answer, nil
 }

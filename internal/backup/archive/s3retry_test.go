@@ -38,7 +38,7 @@ func TestS3RepeatsWhatIsCut(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
-			err := (&S3{insist: s3Repeat, herald: newHerald(t.Context())}).repeat(t.Context(), func() error {
+			err := (&S3{insist: s3Repeat, reporter: newReporter(t.Context())}).repeat(t.Context(), func() error {
 				tries++
 				time.Sleep(c.takes)
 				return c.err
@@ -94,7 +94,7 @@ func TestS3IsPatient(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begun, requests, said := time.Now(), 0, ""
-			h := &herald{say: func(line string) { said += line + "\n" }}
+			h := &reporter{say: func(line string) { said += line + "\n" }}
 			answer := roundTripper(func(r *http.Request) (*http.Response, error) {
 				if requests++; time.Since(begun) < c.lasts {
 					return c.fault(r)
@@ -103,12 +103,12 @@ func TestS3IsPatient(t *testing.T) {
 			})
 			core, err := minio.NewCore("s3.test", &minio.Options{
 				Creds: credentials.NewStaticV4("a", "b", ""), Region: "r", BucketLookup: minio.BucketLookupPath, MaxRetries: s3Retries,
-				Transport: &throttle{next: answer, place: "s3://bucket", herald: h},
+				Transport: &throttle{next: answer, place: "s3://bucket", reporter: h},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &S3{core: *core, bucket: "bucket", place: "s3://bucket", insist: s3Repeat, herald: h, reached: !c.new}
+			s := &S3{core: *core, bucket: "bucket", place: "s3://bucket", insist: s3Repeat, reporter: h, reached: !c.new}
 			err = s.Delete(t.Context(), "x")
 			took := time.Since(begun)
 			if took < c.least || took > c.most || requests > c.requests || !strings.Contains(said, c.says) || strings.Count(said, "\n") > int(took/s3Silence)+1 {
