@@ -53,9 +53,10 @@ func Mux(metrics prometheus.Gatherer) *http.ServeMux {
 }
 
 // Guard sets the headers of every response; policy is the Content-Security-Policy. On a
-// loopback address it only serves requests whose Host is such an address, so that a web site
-// whose name resolves to this machine (DNS rebinding) cannot read it through a local browser. A
-// request without a host, as of HTTP/1.0 health checks, is not from a browser.
+// loopback address it serves only requests whose Host is an IP address, localhost or missing,
+// so that a web site whose name resolves to this machine (DNS rebinding) cannot read it through
+// a local browser. Requests without a host, such as HTTP/1.0 health checks, do not come from a
+// browser.
 func Guard(h http.Handler, loopback bool, policy string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if loopback && !localName(r.Host) {
@@ -105,8 +106,8 @@ func IsLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// localName reports whether the host of a request is this machine, by a loopback address or the
-// name localhost, or is missing.
+// localName reports whether the host of a request is an IP address, localhost or missing: a web
+// site can give none of these to a browser for this machine.
 func localName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

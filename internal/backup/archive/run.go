@@ -40,7 +40,7 @@ var ErrLocked = errors.New("another process writes this backup")
 type errLapsed struct {
 	place string
 	ran   time.Duration // since the last renewal, by the monotonic clock
-	shown time.Duration // the same by the wall clock
+	shown time.Duration // the same by the wall clock, if that is more
 	err   error         // of the next renewal
 }
 
