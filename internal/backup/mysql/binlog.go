@@ -95,7 +95,7 @@ func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, giveUp) })()
 	err = a.run(ctx, storing, stream)
 	if err != nil && storing.Err() != nil {
-		err = fmt.Errorf("%w (not stored within %v of the interrupt; another run goes on behind %s)", err, o.Grace, a.pos)
+		err = fmt.Errorf("%w (not stored within %v of the interrupt; another run continues after %s)", err, o.Grace, a.pos)
 	}
 	return a.pos, errors.Join(err, stream.Close())
 }
@@ -187,7 +187,7 @@ func (a *logArchive) run(ctx, storing context.Context, stream *binlog.Stream) (e
 			continue
 		case err != nil:
 			// This may be all that is left of the server's log.
-			return errors.Join(fmt.Errorf("archive the binary log behind %s: %w", a.at, err), a.settle(storing))
+			return errors.Join(fmt.Errorf("archive the binary log after %s: %w", a.at, err), a.settle(storing))
 		}
 		if err := a.take(storing, e); err != nil {
 			return err
@@ -249,7 +249,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	case !e.Stored() || e.End <= a.at.Pos:
 		return nil
 	case e.Start() != a.at.Pos:
-		return fmt.Errorf("archive the binary log: %w: what follows %s is missing, and the server goes on at %d", my.ErrLogGap, a.at, e.Start())
+		return fmt.Errorf("archive the binary log: %w: what follows %s is missing, and the server continues at %d", my.ErrLogGap, a.at, e.Start())
 	}
 	if a.at == a.end {
 		a.heads = e.Type == binlog.FormatDescriptionEvent

@@ -73,7 +73,7 @@ func (r *runner) releaseTables() error {
 		r.warn("tables without transactions were copied unlocked, and their rows may be of several moments: %s", names(plain))
 		return nil
 	}
-	r.warn("tables without transactions were locked for %v while they were copied, and nobody could write to them: %s",
+	r.warn("non-transactional tables were locked for %v while they were copied, and could not be written to: %s",
 		time.Since(r.tables.since).Round(time.Millisecond), names(plain))
 	return r.tables.release()
 }

@@ -108,7 +108,7 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 // missed returns why a target is not reached.
 func (c *LogCheck) missed(from binlog.Position, t LogTarget) string {
 	if !t.GTID.IsZero() {
-		return fmt.Sprintf("transaction %s is not in the archived log behind the backup, from %s to %s", t.GTID, from, c.End)
+		return fmt.Sprintf("transaction %s is not in the archived log after the backup, from %s to %s", t.GTID, from, c.End)
 	}
 	if compare(t.Position, from) < 0 {
 		return fmt.Sprintf("%s is before the backup, which is at %s", t.Position, from)

@@ -23,8 +23,8 @@ var ErrNeeds = errors.New("left out, for it needs")
 // Why a resumed restore does not load the rows of a table. Both errors end the run, so that it
 // can be resumed.
 var (
-	ErrBeside    = errors.New("the table has rows, and the restore has loaded none yet: they are somebody else's; empty the table, and --resume loads the backup's")
-	ErrTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and --resume loads the rows and makes the backup's triggers again")
+	ErrBeside    = errors.New("the table has rows that the restore has not loaded: empty the table, and --resume loads the backup's rows")
+	ErrTriggered = errors.New("the table has triggers already, which loading rows would fire: drop them, and --resume loads the rows and creates the backup's triggers again")
 )
 
 // Independent reports whether an error concerns one object only, so that others can still be

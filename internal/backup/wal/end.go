@@ -65,7 +65,7 @@ func (c *chain) whole(v *Verification, reached pgrepl.LSN) {
 		c.gap(v, reached, c.ends[last])
 	}
 	if c.newest > last && c.known[c.newest] {
-		v.Problems = append(v.Problems, fmt.Sprintf("the log goes on with timeline %d, which does not come from the backup: it can be replayed up to %s on timeline %d only; take a base backup of the server that is on timeline %[1]d, or remove %[4]s%08[1]X* if that was no more than a test of a restore",
+		v.Problems = append(v.Problems, fmt.Sprintf("the log continues with timeline %d, which does not come from the backup: it can be replayed up to %s on timeline %d only; take a base backup of the server that is on timeline %[1]d, or remove %[4]s%08[1]X* if that was no more than a test of a restore",
 			c.newest, reached, last, c.store.dir()))
 	}
 	for timeline, at := range c.ends {

@@ -241,7 +241,7 @@ func TestForkInAnEarlierSegment(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	v, err = Verify(t.Context(), r.storage, abandoned, archive.ReadOptions{})
-	if err != nil || v.Timeline != 1 || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "the log goes on with timeline 2") ||
+	if err != nil || v.Timeline != 1 || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "the log continues with timeline 2") ||
 		!strings.Contains(v.Problems[0], "or remove wal/"+abandoned.Server.SystemID+"/00000002* if") {
 		t.Errorf("of the base backup that timeline 2 does not come from: %+v, %v", v, err)
 	}

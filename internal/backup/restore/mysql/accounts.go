@@ -86,7 +86,7 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		m.Warn("%s exists already and is left as it is", a.Title())
 		return m.note(ctx, foreign)
 	case err != nil && !there:
-		if my.ErrorCode(err) != 0 { // the server's: who makes it now is somebody else
+		if my.ErrorCode(err) != 0 { // the server's: if it exists later, others have created it
 			if err := m.note(ctx, foreign); err != nil {
 				return err
 			}

@@ -468,7 +468,7 @@ func TestStreamEndsWhileStorageIsSlow(t *testing.T) {
 	})
 	<-storage.begun
 	interrupt()
-	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "another run goes on behind "+from.String()) {
+	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "another run continues after "+from.String()) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if end := r.stream(storage.Storage, from); !dump.Before(from, end) {

@@ -42,7 +42,7 @@ func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err er
 		err = p.all(ctx, logs)
 	}
 	if err := errors.Join(err, logs.Close()); err != nil {
-		return nil, fmt.Errorf("the log cannot be replayed behind %s: %w", p.result.Position, err)
+		return nil, fmt.Errorf("the log cannot be replayed after %s: %w", p.result.Position, err)
 	}
 	if len(changes)+len(loadables) == 0 {
 		return nil, nil

@@ -110,7 +110,7 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 	}
 	err = errors.Join(err, p.s.Close(), logs.Close())
 	if err != nil {
-		err = fmt.Errorf("replay behind %s: %w", p.result.Position, err)
+		err = fmt.Errorf("replay after %s: %w", p.result.Position, err)
 	}
 	return p.result, err
 }

@@ -281,7 +281,7 @@ func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 }
 
 // leftover reports whether a table may have been created by an interrupted run that has not
-// recorded it. Such a table has no rows yet: one that has some is somebody else's.
+// recorded it. Such a table has no rows yet: one that has some was created by others.
 func (l loader) leftover(ctx context.Context, s *my.Session, t *table) (bool, error) {
 	if !l.journal.Begun() || l.journal.Has(refused(t.entry)) {
 		return false, nil

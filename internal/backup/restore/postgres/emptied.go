@@ -14,7 +14,7 @@ import (
 )
 
 // errEmptied says why rows of a table with triggers are not loaded again.
-var errEmptied = errors.New("a crash of the server has emptied this unlogged table since they were loaded, and its triggers or rules are in place, which rows that are loaded now would set off")
+var errEmptied = errors.New("a crash of the server has emptied this unlogged table, and it has triggers or rules, which loading rows again would fire")
 
 // A resumer checks what has happened since to what the journal of a resumed restore records.
 type resumer struct{ *database }
