@@ -183,7 +183,7 @@ func verbOf(root *cobra.Command, file, named string) (*cobra.Command, error) {
 	if len(keys) == 0 {
 		err = fmt.Errorf("%s: it has no lines of the form key: value", file)
 	}
-	return nil, errors.Join(append(strangers(filepath.Base(file), keys, verbs), err)...)
+	return nil, errors.Join(append(unknownKeys(filepath.Base(file), keys, verbs), err)...)
 }
 
 // takes reports whether a file for verb may have key.
@@ -191,8 +191,8 @@ func takes(verb *cobra.Command, key string) bool {
 	return verb.Flags().Lookup(strings.ReplaceAll(key, "_", "-")) != nil
 }
 
-// strangers returns an error for each key that none of the verbs accepts, with a suggestion.
-func strangers(file string, keys []*yaml.Node, verbs []*cobra.Command) []error {
+// unknownKeys returns an error for each key that none of the verbs accepts, with a suggestion.
+func unknownKeys(file string, keys []*yaml.Node, verbs []*cobra.Command) []error {
 	var all []string
 	for _, v := range verbs {
 		v.Flags().VisitAll(func(f *pflag.Flag) {

@@ -36,11 +36,11 @@ type Journal struct {
 type notes struct {
 	mu    sync.Mutex
 	list  []note
-	apart []shelf // only their lists
+	apart []apartRecords // only their lists
 }
 
-// shelf has the newest records of one message.
-type shelf struct {
+// apartRecords has the newest records of one message.
+type apartRecords struct {
 	Apart
 	list []note
 }
@@ -58,7 +58,7 @@ type note struct {
 func NewJournal(next slog.Handler, apart ...Apart) *Journal {
 	n := &notes{}
 	for _, a := range apart {
-		n.apart = append(n.apart, shelf{Apart: a})
+		n.apart = append(n.apart, apartRecords{Apart: a})
 	}
 	return &Journal{next: next, notes: n}
 }

@@ -84,7 +84,7 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	}
 	d.journal = journal
 	if d.opts.Resume && !d.opts.DryRun {
-		if err := (resumer{d}).emptied(ctx); err != nil {
+		if err := (resumer{d}).reloadEmptied(ctx); err != nil {
 			return fmt.Errorf("look for unlogged tables that a crash has emptied: %w", err)
 		}
 	}
@@ -479,7 +479,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	if d.opts.Resume {
-		if err := (resumer{d}).besides(ctx); err != nil {
+		if err := (resumer{d}).checkTables(ctx); err != nil {
 			return err
 		}
 	}

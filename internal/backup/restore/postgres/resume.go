@@ -19,9 +19,9 @@ var errEmptied = errors.New("a crash of the server has emptied this unlogged tab
 // A resumer checks what has happened since to what the journal of a resumed restore records.
 type resumer struct{ *database }
 
-// emptied arranges for rows to be loaded, and sequences to be set, again: a server that has
+// reloadEmptied arranges for rows to be loaded, and sequences to be set, again: a server that has
 // crashed empties its unlogged tables and resets its unlogged sequences, but keeps the journal.
-func (d resumer) emptied(ctx context.Context) error {
+func (d resumer) reloadEmptied(ctx context.Context) error {
 	unlogged := map[[2]string]string{} // size in bytes of tables, or "" if it does not tell
 	reset := map[string]bool{}         // beginnings of the statements that set sequences that are at their start
 	// Row security may hide rows, but not sizes. After a crash, a table of the default access
@@ -51,7 +51,7 @@ AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE 
 	for _, t := range d.tables {
 		size, is := unlogged[[2]string{t.Schema, t.Name}]
 		if t.second = is; is && (size == "" || size == "0") && !filled[t.root] {
-			if err := d.again(ctx, t, size == "0"); err != nil {
+			if err := d.reload(ctx, t, size == "0"); err != nil {
 				return err
 			}
 		}
@@ -59,12 +59,12 @@ AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE 
 	if len(reset) == 0 || !d.journal.Has(stateOf(d.database, sequences)) {
 		return nil
 	}
-	return d.position(ctx, reset)
+	return d.setSequences(ctx, reset)
 }
 
-// position sets sequences again. A sequence that was at its start at the source, too, is not
+// setSequences sets sequences again. A sequence that was at its start at the source, too, is not
 // harmed by that; others may have been used since, so they are not set.
-func (d resumer) position(ctx context.Context, reset map[string]bool) error {
+func (d resumer) setSequences(ctx context.Context, reset map[string]bool) error {
 	wanted, err := d.wanted()
 	if err != nil {
 		return err
@@ -93,8 +93,8 @@ func (d resumer) forget(ctx context.Context, steps ...string) error {
 	return d.main.Exec(ctx, "DELETE FROM "+journalSchema+".done WHERE step IN ("+strings.Join(literals, ", ")+")")
 }
 
-// again arranges for the rows of a table to be loaded again if it is empty.
-func (d resumer) again(ctx context.Context, t *target, empty bool) error {
+// reload arranges for the rows of a table to be loaded again if it is empty.
+func (d resumer) reload(ctx context.Context, t *target, empty bool) error {
 	var lost []string
 	for _, c := range t.chunks {
 		if c.Rows > 0 && d.journal.Has(c.Path) {
@@ -124,11 +124,11 @@ func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 	return d.forget(ctx, append(lost, restore.StepRestored)...)
 }
 
-// besides returns an error for tables whose rows are still to be loaded and that have triggers
+// checkTables returns an error for tables whose rows are still to be loaded and that have triggers
 // (including those of the root through which the rows are loaded), or that have rows already.
 // An interrupted run has created the triggers of a table if some of its chunks had failed: if
 // these were dropped since, they are created again.
-func (d resumer) besides(ctx context.Context) error {
+func (d resumer) checkTables(ctx context.Context) error {
 	// Triggers other than those of constraints, by table and by name. Up to PostgreSQL 14,
 	// those of partitions are internal.
 	triggers, there := map[string]bool{}, map[[2]string]bool{}
@@ -153,7 +153,7 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 			continue
 		}
 		root := cmp.Or(t.root, t.sql())
-		why := d.others(ctx, t)
+		why := d.checkEmpty(ctx, t)
 		if t.ours && watched[root] {
 			why = fmt.Errorf("%w (those of a partition at the table that it belongs to)", restore.ErrTriggered)
 		}
@@ -164,15 +164,15 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 			filled = true
 		}
 	}
-	if steps := d.gone(there); filled && len(steps) > 0 {
+	if steps := d.missingTriggers(there); filled && len(steps) > 0 {
 		return d.forget(ctx, steps...)
 	}
 	return nil
 }
 
-// gone returns the steps of triggers that the journal records but that do not exist, and of their
+// missingTriggers returns the steps of triggers that the journal records but that do not exist, and of their
 // comments and the like. there has the existing triggers, by schema and name.
-func (d resumer) gone(there map[[2]string]bool) []string {
+func (d resumer) missingTriggers(there map[[2]string]bool) []string {
 	tables := map[int]string{}
 	for i := range d.toc.Entries {
 		if e := &d.toc.Entries[i]; e.Desc == "TABLE" {
@@ -195,9 +195,9 @@ func (d resumer) gone(there map[[2]string]bool) []string {
 	return steps
 }
 
-// others returns an error if a table has rows although none were loaded. Rows of an aborted
+// checkEmpty returns an error if a table has rows although none were loaded. Rows of an aborted
 // transaction are invisible.
-func (d resumer) others(ctx context.Context, t *target) error {
+func (d resumer) checkEmpty(ctx context.Context, t *target) error {
 	begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.journal.Has(c.Path) })
 	if begun || len(t.chunks) == 0 || !t.ours && !d.opts.DataOnly || t.root != "" || t.Attributes["condition"] != "" {
 		return nil
