@@ -1,5 +1,5 @@
-// Package browser drives a headless Chromium in tests, over the DevTools protocol on a
-// pair of pipes, to see how a page is laid out and how it reacts to keys.
+// Package browser drives a headless Chromium in tests, over the DevTools protocol on a pair of
+// pipes, to check the layout of a page and its reactions to keys.
 package browser
 
 import (
@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// patience bounds every wait, for machines that do much else.
+// patience limits every wait; machines may be busy with other tests.
 const patience = 2 * time.Minute
 
-// Path finds the browser; "" if there is none.
+// Path returns the path of the browser, or "".
 func Path() string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -36,7 +36,7 @@ type Browser struct {
 	t   *testing.T
 	in  io.Writer
 	err bytes.Buffer
-	dir string // of pictures; "": none are kept
+	dir string // of screenshots; "": none are kept
 
 	mu      sync.Mutex
 	next    int
@@ -52,8 +52,8 @@ type answer struct {
 	} `json:"error"`
 }
 
-// Start starts a browser, which ends with the test. Where none is installed the test is
-// skipped, and fails in CI, where make setup installs one.
+// Start starts a browser, which ends with the test. If none is installed, the test is skipped;
+// in CI, where make setup installs one, it fails.
 func Start(t *testing.T) *Browser {
 	t.Helper()
 	path := Path()
@@ -73,8 +73,8 @@ func Start(t *testing.T) *Browser {
 	b := &Browser{t: t, dir: os.Getenv("WEIR_SCREENSHOTS"), in: toBrowser, answers: make(map[int]chan answer), ended: make(chan struct{})}
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
 	cmd.Stderr = &b.err
-	cmd.WaitDelay = time.Second                           // its children may hold standard error open
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that they can be ended with it
+	cmd.WaitDelay = time.Second                           // its children may keep standard error open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that they end with it
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", path, err)
 	}
@@ -98,7 +98,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// read hands out answers; events are not needed.
+// read distributes responses; events are ignored.
 func (b *Browser) read(from io.Reader) {
 	defer close(b.ended)
 	in := bufio.NewReader(from)
@@ -121,7 +121,7 @@ func (b *Browser) read(from io.Reader) {
 	}
 }
 
-// call asks the browser, or one of its pages.
+// call calls a method of the browser, or of one of its pages.
 func (b *Browser) call(session, method string, params, result any) {
 	b.t.Helper()
 	to := make(chan answer, 1)
@@ -157,7 +157,7 @@ func (b *Browser) call(session, method string, params, result any) {
 	}
 }
 
-// tail is what the browser said, once it has ended.
+// tail returns the browser's output after it has ended.
 func (b *Browser) tail() string {
 	select {
 	case <-b.ended:
@@ -167,10 +167,10 @@ func (b *Browser) tail() string {
 	}
 }
 
-// View is how a page is looked at.
+// View is the size and kind of screen for a page.
 type View struct {
 	Width, Height int
-	Phone         bool // a small screen that is touched
+	Phone         bool // a small touch screen
 	Dark          bool
 }
 
@@ -195,7 +195,7 @@ func (b *Browser) Open(url string, v View) *Page {
 	return p
 }
 
-// Look changes how the page is looked at.
+// Look changes the view of the page.
 func (p *Page) Look(v View) {
 	p.b.t.Helper()
 	scale := 1
@@ -236,7 +236,7 @@ func Eval[T any](p *Page, expression string) T {
 	return v
 }
 
-// Await waits until an expression is true; what says what is awaited.
+// Await waits until an expression is true; what describes it.
 func (p *Page) Await(what, expression string) {
 	p.b.t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -278,8 +278,7 @@ func (p *Page) Picture() []byte {
 	return png
 }
 
-// Keep writes a picture of the page into the folder of WEIR_SCREENSHOTS, if that is
-// set, for people who look at it.
+// Keep writes a screenshot of the page to the directory in WEIR_SCREENSHOTS, if that is set.
 func (p *Page) Keep(name string) {
 	p.b.t.Helper()
 	if p.b.dir == "" {
@@ -290,8 +289,8 @@ func (p *Page) Keep(name string) {
 	}
 }
 
-// Overflow names what is wider than the window, "" if nothing is: on a phone it would
-// have to be moved aside to be read.
+// Overflow returns what is wider than the window, or "": on a phone it would require scrolling
+// sideways.
 func (p *Page) Overflow() string {
 	p.b.t.Helper()
 	return Eval[string](p, `(() => {

@@ -11,10 +11,11 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 )
 
-// EnvDamage is how often Damage damages, for a longer run than that of a test.
+// EnvDamage is the environment variable with the number of damages, for a longer run than a
+// test's.
 const EnvDamage = "WEIR_DAMAGE"
 
-// DamageTimes is the number of EnvDamage. Default: 30.
+// DamageTimes returns the number in EnvDamage. Default: 30.
 func DamageTimes() int {
 	if n, err := strconv.Atoi(os.Getenv(EnvDamage)); err == nil {
 		return n
@@ -22,10 +23,10 @@ func DamageTimes() int {
 	return 30
 }
 
-// Damage damages the backup id below dir so many times, in one place each time, and
-// mends it again: a byte is changed, a file cut, lengthened, emptied or removed. Both
-// reading the backup and restore must find each; and neither finds anything in the
-// backup as it is.
+// Damage damages the backup id below dir the given number of times, in one place each time, and
+// repairs it again: a byte is changed, or a file is cut, extended, emptied or removed. Both
+// reading the backup and restore must detect each damage, and report nothing about the
+// undamaged backup.
 func Damage(t *testing.T, dir, id string, times int, restore func() error) {
 	t.Helper()
 	root := filepath.Join(dir, id)
@@ -89,7 +90,7 @@ func Damage(t *testing.T, dir, id string, times int, restore func() error) {
 	}
 }
 
-// damaged returns a file's bytes with one thing wrong, nil for none at all.
+// damaged returns a file's bytes with one damage, or nil if the file is to be removed.
 func damaged(rng *rand.Rand, good []byte) (bad []byte, what string) {
 	at := rng.IntN(len(good))
 	bad = append([]byte{}, good...)

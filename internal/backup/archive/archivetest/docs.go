@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Recipe returns a shell block of docs/archive-format.md: the n-th, from 0.
+// Recipe returns the n-th shell block, from 0, of docs/archive-format.md.
 func Recipe(t *testing.T, n int) string {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -30,8 +30,8 @@ func Recipe(t *testing.T, n int) string {
 	return block
 }
 
-// Shell runs commands as they are on the page, which say nothing when all is well.
-// Where one of the tools is not installed, the test is skipped.
+// Shell runs commands as they are on the page; they must print nothing. If one of the tools is
+// not installed, the test is skipped.
 func Shell(t *testing.T, dir, commands string, tools, env []string) {
 	t.Helper()
 	for _, tool := range tools {

@@ -1,5 +1,5 @@
-// Package archivetest stops backups and restores at a place of the tester's
-// choice, in this process or in one that is then killed.
+// Package archivetest stops backups and restores at a chosen point, in this process or in a
+// child process, which it then kills.
 package archivetest
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 )
 
-// patience bounds every wait for something that must happen.
+// patience limits every wait for something that must happen.
 const patience = 4 * time.Minute
 
-// Gate is a storage that stops at the n-th object whose name contains a text:
-// when it is created, or after the first half of it has been read. Things can
-// then be done in the middle of a backup or restore, without luck.
+// Gate is a storage that blocks at the n-th object whose name contains a text: when it is
+// created, or after the first half of it was read. This makes it possible to act in the middle
+// of a backup or restore deterministically.
 type Gate struct {
 	archive.Storage
 	part string
 
 	mu      sync.Mutex
-	n       int // how many pass before the gate closes, once
+	n       int // number of objects that pass before the gate blocks, once
 	reached chan struct{}
 	open    chan struct{}
 }
 
-// NewGate returns the repository through a gate at the n-th object, counted
-// from 0, whose name contains part. It opens at the end of the test at the latest.
+// NewGate returns the repository behind a gate at the n-th object, counted from 0, whose name
+// contains part. It opens at the end of the test at the latest.
 func NewGate(t testing.TB, repo *archive.Repository, part string, n int) (*archive.Repository, *Gate) {
 	g := &Gate{Storage: repo.Storage(), part: part, n: n, reached: make(chan struct{}), open: make(chan struct{})}
 	t.Cleanup(g.Release)
@@ -47,7 +47,7 @@ func (g *Gate) Wait(t testing.TB) {
 	select {
 	case <-g.reached:
 	case <-time.After(patience):
-		t.Fatalf("nobody came to %q", g.part)
+		t.Fatalf("no object %q was reached", g.part)
 	}
 }
 
@@ -62,7 +62,7 @@ func (g *Gate) Release() {
 	}
 }
 
-// pass stops the one that is to stop.
+// pass blocks at the chosen object.
 func (g *Gate) pass(ctx context.Context, name string) error {
 	if !strings.Contains(name, g.part) {
 		return nil
@@ -104,7 +104,7 @@ func (g *Gate) Open(ctx context.Context, name string, offset int64) (io.ReadClos
 	return &gateReader{ReadCloser: in, g: g, ctx: ctx, name: name, half: info.Size / 2}, nil
 }
 
-// gateReader stops in the middle of an object.
+// gateReader blocks in the middle of an object.
 type gateReader struct {
 	io.ReadCloser
 	g    *Gate
@@ -128,7 +128,7 @@ func (r *gateReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The environment of a child that is killed at its gate.
+// The environment of a child process that is killed at its gate.
 const (
 	envWork = "WEIR_TEST_CHILD"
 	envDSN  = "WEIR_TEST_DSN"
@@ -140,12 +140,12 @@ const (
 // KilledID is the id of the backup that a killed child began.
 const KilledID = "killed"
 
-// Work is what a child process does until it stands at its gate.
+// Work is what a child process does until it blocks at its gate.
 type Work func(ctx context.Context, dsn string, repo *archive.Repository) error
 
-// RunChild is the body of a test TestChild: in a child that [KillAt] started it
-// does the work of that name, says when it stands at its gate and waits to be
-// killed. In a run of its own it skips the test.
+// RunChild is the body of a test TestChild: in a child process that [KillAt] started it does
+// the work of that name, reports that it has reached its gate and waits to be killed. Otherwise
+// it skips the test.
 func RunChild(t *testing.T, work map[string]Work) {
 	name := os.Getenv(envWork)
 	if name == "" {

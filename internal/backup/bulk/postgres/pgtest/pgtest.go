@@ -15,9 +15,9 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// Psql runs a script in a database as psql does, each statement as a transaction of its own,
-// and returns what psql -q -A -t prints. The program is started only for scripts with
-// commands of its own, or other backslashes: to start it takes more than most scripts.
+// Psql runs a script in a database as psql does, each statement in a transaction of its own,
+// and returns the output of psql -q -A -t. It starts psql only for scripts with backslashes,
+// such as psql's own commands: starting it takes longer than most scripts.
 func Psql(p *lab.Postgres, db, script string) (string, error) {
 	if strings.Contains(script, `\`) {
 		cmd := exec.Command(filepath.Join(p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", p.DSN(db), "-f", "-")
@@ -30,7 +30,7 @@ func Psql(p *lab.Postgres, db, script string) (string, error) {
 		}
 		return strings.TrimSpace(string(out)), nil
 	}
-	ctx := context.Background() // that of a test has ended in its cleanups
+	ctx := context.Background() // a test's context has ended in its cleanups
 	conn, err := pgconn.Connect(ctx, p.DSN(db))
 	if err != nil {
 		return "", err
