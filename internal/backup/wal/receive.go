@@ -87,9 +87,9 @@ func (e *GapError) Error() string {
 // Unwrap returns the server's error.
 func (e *GapError) Unwrap() error { return e.Err }
 
-// Receive receives the log of a server into storage until ctx ends, which is no error. Once it
-// has received something, it reconnects forever if the connection or the storage fails, or
-// while another process uses the slot.
+// Receive receives the log of a server into storage until ctx ends, which is no error. It
+// reconnects without limit while another connection uses the slot and, once a connection has
+// begun to receive, after any error but a *GapError.
 func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) error {
 	r := &receiver{opts: opts, storage: storage}
 	if err := r.validate(); err != nil {
