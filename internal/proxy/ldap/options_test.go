@@ -59,7 +59,7 @@ func TestParseRefuses(t *testing.T) {
 		"ldapurl=a":                                                                     "ldapurl: want ldap://",
 		"ldapurl=http://a/dc=x":                                                         "want ldap or ldaps",
 		"ldapurl=ldap://a/dc=x?uid?all":                                                 `scope "all"`,
-		"ldapurl=ldap://u@a/dc=x":                                                       "no user belongs",
+		"ldapurl=ldap://u@a/dc=x":                                                       "must not contain a user",
 		"ldapurl=ldap://a:0/dc=x":                                                       "want a port",
 		"ldapurl=ldap://a/%zz":                                                          "escapes are broken",
 		"ldapurl=ldap://a/dc=x????bindname=x":                                           "extensions",
