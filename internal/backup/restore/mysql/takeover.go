@@ -41,7 +41,7 @@ func hold(ctx context.Context, s *my.Session, database string) error {
 }
 
 // takeOver ends the sessions of the restore that is resumed, and waits until they are gone: then
-// the journal say all that it has done.
+// the journal says all that it has done.
 func (l loader) takeOver(ctx context.Context) error {
 	own, err := l.main.Row(ctx, "SELECT CONNECTION_ID()")
 	if err != nil {
