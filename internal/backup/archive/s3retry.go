@@ -153,7 +153,7 @@ func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		// The client sends the request again by itself, each time with another minute of silence.
 		if network := net.Error(nil); errors.As(err, &network) && network.Timeout() && r.Context().Err() == nil {
-			t.herald.tell("%s: the server does not answer: %v; the request is sent again", t.place, err)
+			t.reporter.tell("%s: the server does not answer: %v; the request is sent again", t.place, err)
 		}
 		return nil, err
 	}

@@ -12,7 +12,8 @@ import (
 // for each step, written in that step's own transaction.
 const journalSchema = "weir_restore"
 
-// stepGlobals is the step for roles and tablespaces, whose journal entries come first.
+// stepGlobals says that roles and tablespaces are restored, which happens before the journal is
+// created.
 const stepGlobals = "globals"
 
 // note returns the statement that records a step.
