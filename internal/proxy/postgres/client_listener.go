@@ -31,7 +31,7 @@ import (
 type clientListener struct {
 	c *client
 
-	loop      *loopListener // listens for the client, or is about to start or stop; nil: its backend does, if it listens
+	loop     *loopListener // listens for the client, or is about to start or stop; nil: its backend does, if it listens
 	channels []string      // in the order of LISTEN, in the database's encoding
 	move     *channelMove  // in progress
 	retryAt  time.Duration

@@ -231,7 +231,7 @@ const startedSQL = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_tim
 // The prepared questions.
 const (
 	stmtRoleStatus = "weir_role_status"
-	stmtSecret   = "weir_secret"
+	stmtSecret     = "weir_secret"
 )
 
 // prepare prepares the questions. A server other than PostgreSQL may not be able to answer

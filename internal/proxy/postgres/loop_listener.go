@@ -24,7 +24,7 @@ type loopListener struct {
 
 // poolListeners are the listening clients of a pool.
 type poolListeners struct {
-	loop  *loopListener
+	loop *loopListener
 	hubs []*hub // of the pool's loop
 
 	said             bool   // the log says that no connection listens

@@ -41,11 +41,11 @@ type Server struct {
 	// Way is for the configuration's Authenticator, if it has one.
 	Way AuthServices
 
-	lookups  *lookups
-	verdicts verdicts
+	lookups    *lookups
+	verdicts   verdicts
 	roleChecks roleChecks
-	away     availability
-	hubs     hubs
+	away       availability
+	hubs       hubs
 
 	identities identities
 	hosts
