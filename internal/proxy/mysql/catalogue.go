@@ -108,7 +108,7 @@ const (
 	// results.
 	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
 	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
-	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY), CAST(EVENT_MANIPULATION AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
+	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY), CAST(EVENT_MANIPULATION AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema', 'mysql')" + allRows // MariaDB opens all other tables
 
 	// defaultsSQL lists the column defaults of MariaDB that assign variables. MySQL does not
 	// allow those. It costs about as much as viewsSQL: both look at every table.

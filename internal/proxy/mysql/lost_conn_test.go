@@ -72,7 +72,7 @@ func TestUnsentCommandGoesElsewhere(t *testing.T) {
 			relay := labtest.Relay(t, server(t).Addr())
 			db := database(t, "CREATE TABLE d (k INT)", "INSERT INTO d VALUES (0)", "CREATE TABLE m (k INT, t TEXT)")
 			w := start(t, db, func(c *mysql.Config) { c.MySQL.Address, c.PoolSize, c.Mode = relay.Addr(), 1, mode })
-			const rounds = 5
+			const rounds = 2
 			for range rounds {
 				for _, sql := range []string{"UPDATE d SET k = k + 1", "CREATE TEMPORARY TABLE x (k INT)", "SET @v = 7", "BEGIN", "SET NAMES latin1"} {
 					before := w.dial(nil)

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -228,6 +229,9 @@ func TestPreparedTransactionsOutliveTheirSession(t *testing.T) {
 		},
 	}
 	id := 0
+	connections := func() (ids string) {
+		return check.one("SELECT CONCAT(',', GROUP_CONCAT(ID ORDER BY ID), ',') FROM information_schema.PROCESSLIST WHERE DB = '" + db + "'")
+	}
 	for way, sql := range ways {
 		for how, left := range leave {
 			for _, end := range []string{"ROLLBACK", "COMMIT"} {
@@ -236,7 +240,14 @@ func TestPreparedTransactionsOutliveTheirSession(t *testing.T) {
 				for _, text := range append(append(sql.begin, fmt.Sprintf("INSERT INTO t VALUES (%d)", id)), sql.prepare...) {
 					c.must(text)
 				}
+				before := connections()
 				left(c)
+				// MariaDB says OK, and leaves the rows locked for ever, if another session ends a
+				// transaction while the connection that has prepared it is on its way out.
+				eventually(t, "its connection has gone", func() bool {
+					now := connections()
+					return slices.ContainsFunc(strings.Split(strings.Trim(before, ","), ","), func(id string) bool { return !strings.Contains(now, ","+id+",") })
+				})
 				ended := "XA " + end + xid
 				if way == "routine" {
 					ended = "XA " + end + " 'inside'"
