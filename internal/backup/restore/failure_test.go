@@ -2,6 +2,7 @@ package restore
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +107,9 @@ func TestObjects(t *testing.T) {
 	for n, want := range map[int]string{1: "1 object", 2: "2 objects"} {
 		if got := Objects(n); got != want {
 			t.Errorf("%d: %s", n, got)
+		}
+		if err := (Options{}).Empty(strconv.Itoa(n), "x"); !strings.Contains(err.Error(), want+",") {
+			t.Error(err)
 		}
 	}
 }

@@ -159,13 +159,17 @@ func (o Options) WithDefaults() Options {
 // Empty returns an error for a target with a number of objects, unless that is "0"; one is the
 // name of one of them.
 func (o Options) Empty(objects, one string) error {
+	what := objects + " objects, such as " + one
+	if objects == "1" {
+		what = "1 object, " + one
+	}
 	switch {
 	case objects == "0":
 		return nil
 	case o.Resume:
-		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no record of an interrupted restore, which may have been completed", objects, one)
+		return fmt.Errorf("nothing to continue: the target holds %s, and no record of an interrupted restore, which may have been completed", what)
 	}
-	return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup contains, --create --target creates another database)", objects, one)
+	return fmt.Errorf("the target is not empty: it holds %s (--clean drops what the backup contains, --create --target creates another database)", what)
 }
 
 // Validate returns an error that names the invalid flag.

@@ -213,7 +213,7 @@ func (l loader) refill(ctx context.Context) error {
 func (l loader) besides(ctx context.Context) error {
 	triggers, err := l.names(ctx, l.main, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
 	if err != nil {
-		return err
+		return fmt.Errorf("look for triggers: %w", err)
 	}
 	if l.folds {
 		for name := range maps.Clone(triggers) {

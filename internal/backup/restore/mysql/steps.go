@@ -66,7 +66,7 @@ func (d *database) load(ctx context.Context) error {
 			return fmt.Errorf("look for tables that are gone: %w", err)
 		}
 		if err := (loader{d}).besides(ctx); err != nil {
-			return fmt.Errorf("look for triggers and rows: %w", err)
+			return err
 		}
 		if err := (loader{d}).refill(ctx); err != nil {
 			return fmt.Errorf("look for tables that have lost their rows: %w", err)
