@@ -14,31 +14,31 @@ import (
 )
 
 // shape is what statements need to know of the tables.
-type shape struct {
+type tableInfo struct {
 	history, parts bool
 	noteIDs        bool // notes of attempts have the id of their row
 }
 
 // shape reads it, and refuses tables that this code must not touch.
-func (s *Store) shape(ctx context.Context, c *session, v *server) (shape, error) {
+func (s *Store) tableInfo(ctx context.Context, c *session, v *server) (tableInfo, error) {
 	t, err := migration{s}.inspect(ctx, c, v)
 	if err == nil {
-		err = t.usable()
+		err = t.checkVersion()
 	}
 	if err != nil {
-		return shape{}, err
+		return tableInfo{}, err
 	}
-	return shape{t.meta.layout == outbox.History, len(t.partitions) > 0, t.noteIDs}, nil
+	return tableInfo{t.meta.layout == outbox.History, len(t.partitions) > 0, t.noteIDs}, nil
 }
 
 // shaped runs f with a session and the shape of the tables.
-func (s *Store) shaped(ctx context.Context, step string, f func(c *session, t shape) error) error {
+func (s *Store) withTables(ctx context.Context, step string, f func(c *session, t tableInfo) error) error {
 	v, err := s.describeServer(ctx)
 	if err != nil {
 		return err
 	}
 	err = s.with(ctx, func(c *session) error {
-		t, err := s.shape(ctx, c, v)
+		t, err := s.tableInfo(ctx, c, v)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (s *Store) shaped(ctx context.Context, step string, f func(c *session, t sh
 // Status implements [outbox.Store]. It counts every pending row.
 func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 	var st outbox.Status
-	err := s.shaped(ctx, "count rows of", func(c *session, t shape) error {
+	err := s.withTables(ctx, "count rows of", func(c *session, t tableInfo) error {
 		pending := "{outbox} o FORCE INDEX (PRIMARY)"
 		if t.history {
 			pending = "{outbox} o FORCE INDEX (pending) WHERE o.status = 0"
@@ -196,7 +196,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 		states = []outbox.State{outbox.Delivered, outbox.Pending, outbox.Scheduled, outbox.Dead}
 	}
 	var out []outbox.Listed
-	err := s.shaped(ctx, "list messages of", func(c *session, t shape) error {
+	err := s.withTables(ctx, "list messages of", func(c *session, t tableInfo) error {
 		for _, state := range states {
 			listed, err := s.list(ctx, c, t, state, q)
 			if err != nil {
@@ -218,7 +218,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 	return out, nil
 }
 
-func (s *Store) list(ctx context.Context, c *session, t shape, state outbox.State, q outbox.Query) ([]outbox.Listed, error) {
+func (s *Store) list(ctx context.Context, c *session, t tableInfo, state outbox.State, q outbox.Query) ([]outbox.Listed, error) {
 	l, ok := listingOf(state, t.history, t.noteIDs)
 	if !ok {
 		return nil, fmt.Errorf("unknown state %q", state)
@@ -255,13 +255,13 @@ func (s *Store) list(ctx context.Context, c *session, t shape, state outbox.Stat
 			return nil, err
 		}
 		m.Attempts = attempts
-		m.DueAt, m.EndedAt = optional(due), optional(ended)
+		m.DueAt, m.EndedAt = timeOf(due), timeOf(ended)
 		out = append(out, m)
 	}
 	return out, rows.Err()
 }
 
-func optional(micros sql.NullInt64) time.Time {
+func timeOf(micros sql.NullInt64) time.Time {
 	if !micros.Valid {
 		return time.Time{}
 	}
@@ -272,7 +272,7 @@ func optional(micros sql.NullInt64) time.Time {
 const batch = 500
 
 // finished is where messages that are over lie, and their numbers there.
-func finished(state outbox.State, t shape) (table, number, created, condition string, err error) {
+func endedRows(state outbox.State, t tableInfo) (table, number, created, condition string, err error) {
 	switch {
 	case state == outbox.Dead:
 		return "{dead}", "dead_seq", "died_at", "TRUE", nil
@@ -291,8 +291,8 @@ func finished(state outbox.State, t shape) (table, number, created, condition st
 func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(c *session, table, number string, seqs []int64) error) (int64, error) {
 	var table, number, created, condition string
 	var last sql.NullInt64
-	err := s.shaped(ctx, step, func(c *session, t shape) (err error) {
-		if table, number, created, condition, err = finished(q.State, t); err != nil || table == "" {
+	err := s.withTables(ctx, step, func(c *session, t tableInfo) (err error) {
+		if table, number, created, condition, err = endedRows(q.State, t); err != nil || table == "" {
 			return err
 		}
 		return c.QueryRowContext(ctx, s.sql("SELECT MAX("+number+") FROM "+table)).Scan(&last)
@@ -345,12 +345,12 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 // Requeue implements [outbox.Store]. The messages get new numbers: behind those
 // that a relay has seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
-	moved := copiedOf("o")
+	moved := messageColumnsOf("o")
 	if q.NewIdentity {
 		moved = strings.Replace(moved, "o.dedup_key", "UUID()", 1)
 	}
 	return s.inBatches(ctx, "requeue messages of", q, func(c *session, table, number string, seqs []int64) error {
-		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + moved + " FROM " + numbersTable(seqs) +
+		text := "INSERT INTO {outbox} (" + messageColumns + ") SELECT " + moved + " FROM " + numbersTable(seqs) +
 			" STRAIGHT_JOIN " + table + " o ON o." + number + " = d.s ORDER BY o." + number
 		if err := c.exec(ctx, s.sql(text)); err != nil {
 			return err

@@ -41,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 }
 
 func (k *claim) take(ctx context.Context, req outbox.ClaimRequest) error {
-	t, err := k.s.shape(ctx, k.c, k.v)
+	t, err := k.s.tableInfo(ctx, k.c, k.v)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parki
 		}
 	}
 	if len(parked) > 0 {
-		text, err := k.s.parkText("", "TRUE", k.history, k.ids, parked)
+		text, err := k.s.parkSQL("", "TRUE", k.history, k.ids, parked)
 		if err != nil {
 			return err
 		}

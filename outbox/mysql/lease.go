@@ -41,7 +41,7 @@ type lease struct {
 	rows    []outbox.Row
 	watcher watcher // of transactions, for Mark and Settled
 
-	holdUp holdUp // of ranges
+	rangeBackoff rangeBackoff // of ranges
 
 	readOnly atomic.Bool // the server was, at the last heartbeat
 
@@ -64,7 +64,7 @@ const (
 	leasePatience = 3 * time.Second
 	// forgotten is after how many seconds without a word the server ends the
 	// session of a relay whose machine has gone.
-	forgotten = 15
+	idleTimeout = 15
 )
 
 // Lead implements [outbox.Store]. When the context of a Read ends while it runs,
@@ -102,7 +102,7 @@ func (l *lease) take(ctx context.Context) error {
 	if !got {
 		return outbox.ErrHeld
 	}
-	if err := l.c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", forgotten)); err != nil {
+	if err := l.c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", idleTimeout)); err != nil {
 		return err
 	}
 	if err := l.c.refuseClaims(ctx, l.s, l.v); err != nil {
@@ -112,7 +112,7 @@ func (l *lease) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.usable(); err != nil {
+	if err := t.checkVersion(); err != nil {
 		return err
 	}
 	if l.shard < 0 || l.shard >= t.meta.shards {
@@ -159,7 +159,7 @@ func (l *lease) identify(ctx context.Context, c *session) (id identity, err erro
 
 // Renewed implements [outbox.Renewer].
 func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return false, l.fail("look for", err)
 	}
 	err = l.s.with(ctx, func(c *session) error {
@@ -233,7 +233,7 @@ func (l *lease) check(ctx context.Context) error {
 
 // confirm compares the epoch, in any session.
 func (l *lease) confirm(ctx context.Context, c *session) error {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return err
 	}
 	var epoch int64
@@ -255,7 +255,7 @@ func (l *lease) confirm(ctx context.Context, c *session) error {
 func isOn(value string) bool { return value != "" && value != "0" && !strings.EqualFold(value, "OFF") }
 
 // led is the error of a lease that is over.
-func (l *lease) led() error {
+func (l *lease) deposed() error {
 	l.state.Lock()
 	defer l.state.Unlock()
 	if l.ended {
@@ -313,10 +313,10 @@ func (l *lease) fail(step string, err error) error {
 
 // reading runs f in the leading session. An error that is not the server's, or
 // one of the session's own end, loses the leadership.
-func (l *lease) reading(f func(c *session) error) error {
+func (l *lease) inSession(f func(c *session) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return err
 	}
 	err := f(l.c)

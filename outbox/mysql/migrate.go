@@ -33,7 +33,7 @@ type meta struct {
 }
 
 // usable refuses tables that this code must not touch.
-func (t *tables) usable() error {
+func (t *tables) checkVersion() error {
 	switch {
 	case t.meta == nil || t.meta.version == 0 || t.columns == nil:
 		return outbox.ErrNotMigrated
@@ -340,7 +340,7 @@ func (s migration) steps(t *tables, plan outbox.Plan) ([]string, error) {
 // check refuses what Migrate must not or cannot do.
 func (t *tables) check(plan outbox.Plan) error {
 	if t.meta != nil {
-		if err := t.usable(); err != nil && !errors.Is(err, outbox.ErrNotMigrated) {
+		if err := t.checkVersion(); err != nil && !errors.Is(err, outbox.ErrNotMigrated) {
 			return err
 		}
 	}
@@ -354,7 +354,7 @@ func (t *tables) check(plan outbox.Plan) error {
 	case t.columns == nil:
 		return nil
 	}
-	for _, column := range required(plan.Layout) {
+	for _, column := range requiredColumns(plan.Layout) {
 		if !slices.Contains(t.columns, column) {
 			return fmt.Errorf("a table of this name exists and is no outbox of layout %s: it has no column %s", plan.Layout, column)
 		}
@@ -381,7 +381,7 @@ func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
 		if err != nil {
 			return err
 		}
-		if err := t.usable(); errors.Is(err, outbox.ErrNotMigrated) {
+		if err := t.checkVersion(); errors.Is(err, outbox.ErrNotMigrated) {
 			return err
 		}
 		d.Version, d.Layout, d.Shards = t.meta.version, t.meta.layout, t.meta.shards

@@ -22,7 +22,7 @@ type monitor struct {
 }
 
 // listed is the line that a transaction begins with.
-var listed = regexp.MustCompile(`(?m)^---TRANSACTION (\d+),(?:[^\d\n]* (\d+) sec)?`)
+var transactionLine = regexp.MustCompile(`(?m)^---TRANSACTION (\d+),(?:[^\d\n]* (\d+) sec)?`)
 
 // readMonitor reads a report that was asked for by a statement with never in its text.
 // It knows nothing of one that the server has cut.
@@ -34,7 +34,7 @@ func readMonitor(report, never string) (m monitor, ok bool) {
 		return monitor{}, false
 	}
 	m.ages = map[uint64]int64{}
-	for _, at := range listed.FindAllStringSubmatchIndex(list, -1) {
+	for _, at := range transactionLine.FindAllStringSubmatchIndex(list, -1) {
 		id, err := strconv.ParseUint(list[at[2]:at[3]], 10, 64)
 		if err != nil || id >= maxTrx {
 			continue

@@ -108,8 +108,8 @@ func TestStatementThatTheServerCannotShow(t *testing.T) {
 				mark = markIt(t, l)
 				looked(t, l, mark)
 				testkit.Eventually(t, "its transaction is old", func() bool {
-					err := s.with(t.Context(), func(c *session) error { return c.unhindered(t.Context(), l.v) })
-					if !errors.Is(err, errOld) {
+					err := s.with(t.Context(), func(c *session) error { return c.checkOldTx(t.Context(), l.v) })
+					if !errors.Is(err, errOldTx) {
 						check(t, err)
 					}
 					return err != nil

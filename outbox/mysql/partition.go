@@ -252,7 +252,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 		return err
 	}
 	for _, r := range reorganisations(ps, spec, now) {
-		if err := c.briefly(ctx, v, s.sql(r.text)); err != nil {
+		if err := c.execLocking(ctx, v, s.sql(r.text)); err != nil {
 			return fmt.Errorf("reorganize partition %s: %w", r.source, err)
 		}
 		report.Created = append(report.Created, r.created...)
@@ -331,7 +331,7 @@ func (s *Store) dropPartition(ctx context.Context, c *session, v *server, name s
 	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
 		return false, err
 	}
-	if err := c.briefly(ctx, v, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
+	if err := c.execLocking(ctx, v, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
 		return false, err
 	}
 	defer func() {

@@ -21,7 +21,7 @@ func (s *Store) Check(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		return compared{&session{Conn: conn, store: s}}, nil
+		return poolCheckSession{&session{Conn: conn, store: s}}, nil
 	})
 	if err != nil {
 		return s.fail("check the sessions of", err)
@@ -30,7 +30,7 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // compared is a session that is compared with another one.
-type compared struct{ c *session }
+type poolCheckSession struct{ c *session }
 
 // hiddenTries is how often a session looks for its own statement in the server's list. The
 // server leaves out the text of a thread that another reader of the list holds at that moment.
@@ -39,12 +39,12 @@ const hiddenTries = 100
 // Number is the session's, which must be the one that the server lists with a
 // statement of it. MySQL 9 cannot show information_schema.PROCESSLIST at any time: see
 // errConvert.
-func (c compared) Number(ctx context.Context) (id int64, err error) {
+func (c poolCheckSession) Number(ctx context.Context) (id int64, err error) {
 	if err := c.c.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
 		return 0, err
 	}
 	for range hiddenTries {
-		switch listed, err := c.listed(ctx); {
+		switch listed, err := c.listedID(ctx); {
 		case err != nil:
 			return 0, err
 		case listed == 0: // hidden
@@ -58,7 +58,7 @@ func (c compared) Number(ctx context.Context) (id int64, err error) {
 }
 
 // listed is the number that the server lists with the statement that asks; 0: with none.
-func (c compared) listed(ctx context.Context) (id int64, err error) {
+func (c poolCheckSession) listedID(ctx context.Context) (id int64, err error) {
 	never := fmt.Sprintf("weir-%016x", rand.Uint64())
 	rows, err := c.c.QueryContext(ctx, "SHOW /* "+never+" */ PROCESSLIST")
 	if err != nil {
@@ -88,18 +88,18 @@ func (c compared) listed(ctx context.Context) (id int64, err error) {
 	return id, rows.Err()
 }
 
-func (c compared) Begin(ctx context.Context) (pooled.Tx, error) {
+func (c poolCheckSession) Begin(ctx context.Context) (pooled.Tx, error) {
 	tx, err := c.c.BeginTx(ctx, nil)
-	return comparedTx{tx}, err
+	return poolCheckTx{tx}, err
 }
 
-func (c compared) Close() { c.c.discard() }
+func (c poolCheckSession) Close() { c.c.discard() }
 
-type comparedTx struct{ tx *sql.Tx }
+type poolCheckTx struct{ tx *sql.Tx }
 
-func (t comparedTx) Number(ctx context.Context) (id int64, err error) {
+func (t poolCheckTx) Number(ctx context.Context) (id int64, err error) {
 	err = t.tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id)
 	return id, err
 }
 
-func (t comparedTx) Rollback(context.Context) error { return t.tx.Rollback() }
+func (t poolCheckTx) Rollback(context.Context) error { return t.tx.Rollback() }

@@ -54,7 +54,7 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 }
 
 func (c *session) announce(ctx context.Context, s *Store, v *server) error {
-	if err := c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", forgotten)); err != nil {
+	if err := c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", idleTimeout)); err != nil {
 		return err
 	}
 	for i := range claimLocks {

@@ -4,7 +4,7 @@ import "time"
 
 // look is what one look at the server shows: first at its sessions, then at its
 // transactions. See the package's comment for why in this order.
-type look struct {
+type observation struct {
 	at time.Time // before the first of the two
 	// executing holds the sessions that execute a statement and, where the server
 	// tells, which one.
@@ -35,7 +35,7 @@ func newMark(at time.Time, executing map[int64]string) *mark {
 // observe learns from a look that began after the mark was taken, and reports
 // whether the mark is settled. Transactions with numbers from limit on began
 // after the mark; 0: that is not known.
-func (m *mark) observe(k *look, limit uint64) bool {
+func (m *mark) observe(k *observation, limit uint64) bool {
 	for id := range m.writers {
 		if _, there := k.writing[id]; !there {
 			delete(m.writers, id)
@@ -49,12 +49,12 @@ func (m *mark) observe(k *look, limit uint64) bool {
 			}
 		}
 	}
-	m.follow(k)
+	m.updateStatements(k)
 	return len(m.statements) == 0 && len(m.writers) == 0
 }
 
 // follow looks at what has become of the statements.
-func (m *mark) follow(k *look) {
+func (m *mark) updateStatements(k *observation) {
 	if len(m.statements) == 0 {
 		return
 	}

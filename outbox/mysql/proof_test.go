@@ -81,7 +81,7 @@ func TestMark(t *testing.T) {
 			at := time.Now()
 			m := newMark(at, c.mark)
 			for i, s := range c.steps {
-				if got := m.observe(&look{at: at.Add(s.after), executing: s.executing, writing: s.writing}, s.limit); got != s.want {
+				if got := m.observe(&observation{at: at.Add(s.after), executing: s.executing, writing: s.writing}, s.limit); got != s.want {
 					t.Fatalf("look %d: settled: %v, want %v", i, got, s.want)
 				}
 			}

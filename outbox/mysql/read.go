@@ -63,7 +63,7 @@ func (l *lease) readText(req outbox.ReadRequest, limit int) string {
 // Read implements [outbox.Lease].
 func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (outbox.Page, error) {
 	var page outbox.Page
-	err := l.reading(func(c *session) (err error) {
+	err := l.inSession(func(c *session) (err error) {
 		page, err = l.read(ctx, c, req)
 		return err
 	})
@@ -136,7 +136,7 @@ func (p *pageBuilder) add(values []driver.Value) (more bool, err error) {
 
 // Pending implements [outbox.Lease].
 func (l *lease) Pending(ctx context.Context, after, last int64, limit int) ([]int64, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("list", err)
 	}
 	var out []int64
@@ -185,13 +185,13 @@ func (d *decoder) number(values []driver.Value) (seq int64, ours bool, err error
 	if err != nil {
 		return 0, false, err
 	}
-	ours, err = d.ours(values[1], key, id)
+	ours, err = d.inShard(values[1], key, id)
 	return seq, ours, err
 }
 
 // Fetch implements [outbox.Lease].
 func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("fetch rows of", err)
 	}
 	if len(seqs) == 0 {
@@ -224,7 +224,7 @@ func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
 // remember notes, for Ack, which rows there are and when they were created.
 func (l *lease) remember(rows []outbox.Row) {
 	if !l.hist {
-		l.see(rows)
+		l.markSeen(rows)
 	}
 	if !l.parts {
 		return

@@ -21,7 +21,7 @@ func micros1970(moment string) string {
 
 // rowColumns are what decoder.row reads, of the table that alias names.
 func rowColumns(alias string) string {
-	return alias + ".seq, " + copiedOf(alias) + ", " + micros1970(alias+".created_at")
+	return alias + ".seq, " + messageColumnsOf(alias) + ", " + micros1970(alias+".created_at")
 }
 
 const rowWidth = 9
@@ -134,7 +134,7 @@ func (d *decoder) row(values []driver.Value) (r outbox.Row, ok bool, err error) 
 		}
 	}
 	id, key := parts[0], parts[2]
-	if ok, err = d.ours(values[1], key, id); err != nil || !ok {
+	if ok, err = d.inShard(values[1], key, id); err != nil || !ok {
 		return r, false, err
 	}
 	if r.Seq, _, err = integer(values[0]); err != nil {
@@ -150,8 +150,8 @@ func (d *decoder) row(values []driver.Value) (r outbox.Row, ok bool, err error) 
 		d.topic = string(parts[1])
 	}
 	r.Topic = d.topic
-	r.Key, r.DedupKey = d.keepText(key), d.keepText(parts[5])
-	r.Payload = d.keep(parts[3])
+	r.Key, r.DedupKey = d.copyText(key), d.copyText(parts[5])
+	r.Payload = d.copyBytes(parts[3])
 	if len(parts[4]) > 0 {
 		r.Headers, r.Unreadable = outbox.DecodeHeaders(parts[4])
 	}
@@ -160,7 +160,7 @@ func (d *decoder) row(values []driver.Value) (r outbox.Row, ok bool, err error) 
 
 // ours reports whether a row belongs to the decoder's shard. A producer in plain
 // SQL leaves the bucket open; it is then what outbox.Enqueue would have written.
-func (d *decoder) ours(bucket driver.Value, key, id []byte) (bool, error) {
+func (d *decoder) inShard(bucket driver.Value, key, id []byte) (bool, error) {
 	if d.all {
 		return true, nil
 	}
@@ -177,7 +177,7 @@ func (d *decoder) ours(bucket driver.Value, key, id []byte) (bool, error) {
 }
 
 // keep copies b into the present piece.
-func (d *decoder) keep(b []byte) []byte {
+func (d *decoder) copyBytes(b []byte) []byte {
 	if len(b) > piece/4 {
 		return append([]byte(nil), b...)
 	}
@@ -190,7 +190,7 @@ func (d *decoder) keep(b []byte) []byte {
 }
 
 // keepText is keep for texts.
-func (d *decoder) keepText(b []byte) string {
+func (d *decoder) copyText(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}

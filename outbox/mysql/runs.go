@@ -32,7 +32,7 @@ const (
 
 	// heldUpFor is for how long rows are looked up one by one when a range had to wait for
 	// a session that has locked a row in it: it waits with all that it has locked itself.
-	heldUpFor = 30 * time.Second
+	rangeBackoffTime = 30 * time.Second
 )
 
 // numbers is a set of numbers: ascending ranges that do not touch.
@@ -64,7 +64,7 @@ func (n *numbers) add(seq int64) {
 }
 
 // around is the range that a number lies in.
-func (n numbers) around(seq int64) (outbox.Range, bool) {
+func (n numbers) rangeOf(seq int64) (outbox.Range, bool) {
 	i, found := slices.BinarySearchFunc(n, seq, func(r outbox.Range, seq int64) int { return cmp.Compare(r.First, seq) })
 	if !found {
 		i--
@@ -76,7 +76,7 @@ func (n numbers) around(seq int64) (outbox.Range, bool) {
 }
 
 // see notes numbers of rows that were read.
-func (l *lease) see(rows []outbox.Row) {
+func (l *lease) markSeen(rows []outbox.Row) {
 	l.state.Lock()
 	defer l.state.Unlock()
 	for i := range rows {
@@ -92,7 +92,7 @@ func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.
 	defer l.state.Unlock()
 	for len(rows) > 0 {
 		n := 1
-		if seen, ok := l.seen.around(rows[0].Seq); ok {
+		if seen, ok := l.seen.rangeOf(rows[0].Seq); ok {
 			for n < len(rows) && rows[n].Seq <= seen.Last && rows[n].Seq > rows[n-1].Seq && rows[n].Seq-rows[n-1].Seq <= 16*thinRange {
 				n++
 			}
@@ -136,13 +136,13 @@ func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
 }
 
 // A holdUp says whether ranges may be tried. Safe for concurrent use.
-type holdUp struct{ until atomic.Int64 } // nanoseconds since 1970
+type rangeBackoff struct{ until atomic.Int64 } // nanoseconds since 1970
 
 // note notes that a range had to wait.
-func (h *holdUp) note() { h.until.Store(time.Now().Add(heldUpFor).UnixNano()) }
+func (h *rangeBackoff) start() { h.until.Store(time.Now().Add(rangeBackoffTime).UnixNano()) }
 
 // over reports whether none has had to wait lately.
-func (h *holdUp) over() bool { return time.Now().UnixNano() > h.until.Load() }
+func (h *rangeBackoff) over() bool { return time.Now().UnixNano() > h.until.Load() }
 
 // ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. When
 // it has to wait for a lock all the same, nothing is done.
@@ -178,7 +178,7 @@ func rolledBack(c *session, err error) error {
 
 // visible reports whether a plain read shows all of the rows, by few ranges of their
 // numbers; false may also mean that there are too many.
-func (t *tail) visible(ctx context.Context, rows []outbox.Row) (all bool, err error) {
+func (t *tail) allVisible(ctx context.Context, rows []outbox.Row) (all bool, err error) {
 	seqs := make([]int64, len(rows))
 	for i := range rows {
 		seqs[i] = rows[i].Seq

@@ -20,7 +20,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 		}
 		// The list keeps their order, and so do the numbers that they get.
 		for _, text := range []string{
-			"INSERT INTO {outbox} (" + copied + ") SELECT " + copiedOf("s") + " FROM " + numbersTable(seqs) +
+			"INSERT INTO {outbox} (" + messageColumns + ") SELECT " + messageColumnsOf("s") + " FROM " + numbersTable(seqs) +
 				" STRAIGHT_JOIN {scheduled} s ON s.seq = d.s ORDER BY s.available_at, s.seq",
 			"DELETE s FROM " + numbersTable(seqs) + " STRAIGHT_JOIN {scheduled} s ON s.seq = d.s",
 		} {

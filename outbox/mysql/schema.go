@@ -23,11 +23,11 @@ const message = `
   created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),`
 
 // copied is the columns that a message keeps when it moves between tables.
-const copied = "bucket, id, topic, msg_key, payload, headers, dedup_key"
+const messageColumns = "bucket, id, topic, msg_key, payload, headers, dedup_key"
 
 // copiedOf is copied of the table that alias names.
-func copiedOf(alias string) string {
-	return alias + "." + strings.ReplaceAll(copied, ", ", ", "+alias+".")
+func messageColumnsOf(alias string) string {
+	return alias + "." + strings.ReplaceAll(messageColumns, ", ", ", "+alias+".")
 }
 
 const engine = "\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -85,8 +85,8 @@ const (
 )
 
 // required is the columns without which a table of this name is no outbox.
-func required(l outbox.Layout) []string {
-	columns := append([]string{"seq", "created_at"}, strings.Split(copied, ", ")...)
+func requiredColumns(l outbox.Layout) []string {
+	columns := append([]string{"seq", "created_at"}, strings.Split(messageColumns, ", ")...)
 	if l == outbox.History {
 		columns = append(columns, "status", "done_at")
 	}

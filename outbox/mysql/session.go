@@ -20,8 +20,8 @@ type session struct {
 	id    int64 // the server's number of it
 	used  time.Time
 	gone  bool // discarded
-	lean  bool // the binary log gets the keys of changed rows alone
-	era   int  // Store.era when it began
+	keysOnly  bool // the binary log gets the keys of changed rows alone
+	generation   int  // Store.era when it began
 }
 
 // settings make a session independent of the server's and the pool's: reads
@@ -48,14 +48,14 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 		if n > 0 {
 			c, s.idle = s.idle[n-1], s.idle[:n-1]
 		}
-		era := s.era
+		era := s.generation
 		s.mu.Unlock()
 		switch {
 		case closed:
 			return nil, errClosed
 		case c == nil:
 			return s.newSession(ctx, era)
-		case c.era != era:
+		case c.generation != era:
 			c.discard()
 			continue
 		case time.Since(c.used) < time.Second:
@@ -74,9 +74,9 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 
 // renew ends the sessions that are kept, and those at work when they are released:
 // one has the server's settings of when it began.
-func renew(s *Store) {
+func expireSessions(s *Store) {
 	s.mu.Lock()
-	s.era++
+	s.generation++
 	s.mu.Unlock()
 }
 
@@ -85,7 +85,7 @@ func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &session{Conn: conn, store: s, era: era}
+	c := &session{Conn: conn, store: s, generation: era}
 	for _, text := range settings {
 		if err := c.exec(ctx, text); err != nil {
 			c.discard()
@@ -127,7 +127,7 @@ func (c *session) logRows(ctx context.Context) error {
 // server's other sessions do: what tails the log needs whole inserts. Accounts
 // that may not say so do without.
 func (c *session) logKeys(ctx context.Context, lean bool) error {
-	if c.lean == lean {
+	if c.keysOnly == lean {
 		return nil
 	}
 	image := "@@GLOBAL.binlog_row_image"
@@ -137,7 +137,7 @@ func (c *session) logKeys(ctx context.Context, lean bool) error {
 	if err := c.exec(ctx, "SET SESSION binlog_row_image = "+image); err != nil && !isError(err, errAccessDenied) {
 		return err
 	}
-	c.lean = lean
+	c.keysOnly = lean
 	return nil
 }
 
@@ -187,11 +187,11 @@ func (c *session) affected(ctx context.Context, text string, args ...any) (int64
 
 // with runs f with a borrowed session.
 func (s *Store) with(ctx context.Context, f func(c *session) error) error {
-	return s.logging(ctx, false, f)
+	return s.withKeyLogging(ctx, false, f)
 }
 
 // logging is with, for a session that logs keys alone if it may be lean.
-func (s *Store) logging(ctx context.Context, lean bool, f func(c *session) error) error {
+func (s *Store) withKeyLogging(ctx context.Context, lean bool, f func(c *session) error) error {
 	c, err := s.session(ctx)
 	if err != nil {
 		return err

@@ -18,9 +18,9 @@ import (
 // consumer of what it cannot find, and its acknowledgement finds nothing to
 // delete. Every row is looked for: what the log has in one order becomes visible in
 // another when the server is told so (binlog_order_commits).
-func (t *tail) settle(ctx context.Context, rows []outbox.Row) error {
+func (t *tail) awaitVisible(ctx context.Context, rows []outbox.Row) error {
 	if t.status < 0 { // where a number may be there once only
-		if all, err := t.visible(ctx, rows); all || err != nil {
+		if all, err := t.allVisible(ctx, rows); all || err != nil {
 			return err
 		}
 	}
@@ -28,15 +28,15 @@ func (t *tail) settle(ctx context.Context, rows []outbox.Row) error {
 	for i := range rows {
 		missing[rows[i].Seq] = struct{}{}
 	}
-	return settle(ctx, missing, t.look)
+	return waitVisible(ctx, missing, t.findRows)
 }
 
 // sight is what a look shows.
-type sight int
+type readMode int
 
 const (
-	plain   sight = iota // what all sessions see
-	locking              // also what is not visible yet: it waits for who has inserted it
+	plainRead   readMode = iota // what all sessions see
+	lockingRead              // also what is not visible yet: it waits for who has inserted it
 )
 
 // settle looks until a plain read has shown each of the rows, or none is left to
@@ -54,9 +54,9 @@ const (
 //
 // A thread that is not scheduled between the two makes that milliseconds (7 of
 // 210,000 rows on a busy machine). So the last word is a plain read's.
-func settle(ctx context.Context, missing map[int64]struct{}, look func(ctx context.Context, seqs []int64, how sight) ([]int64, error)) error {
-	for pause := settlePause; ; pause = min(2*pause, longestSettle) {
-		seen, err := look(ctx, slices.Collect(maps.Keys(missing)), plain)
+func waitVisible(ctx context.Context, missing map[int64]struct{}, look func(ctx context.Context, seqs []int64, how readMode) ([]int64, error)) error {
+	for pause := visiblePause; ; pause = min(2*pause, maxVisiblePause) {
+		seen, err := look(ctx, slices.Collect(maps.Keys(missing)), plainRead)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func settle(ctx context.Context, missing map[int64]struct{}, look func(ctx conte
 		if len(missing) == 0 {
 			return nil
 		}
-		there, err := look(ctx, slices.Collect(maps.Keys(missing)), locking)
+		there, err := look(ctx, slices.Collect(maps.Keys(missing)), lockingRead)
 		if isError(err, errLockWait, errDeadlock) {
 			there, err = slices.Collect(maps.Keys(missing)), nil
 		}
@@ -93,18 +93,18 @@ func settle(ctx context.Context, missing map[int64]struct{}, look func(ctx conte
 // settlePause is the time between a locking read and the plain one after it; it
 // doubles up to the longest.
 const (
-	settlePause   = 50 * time.Microsecond
-	longestSettle = 10 * time.Millisecond
+	visiblePause   = 50 * time.Microsecond
+	maxVisiblePause = 10 * time.Millisecond
 )
 
 // look returns which of the rows it finds.
-func (t *tail) look(ctx context.Context, seqs []int64, how sight) (found []int64, err error) {
+func (t *tail) findRows(ctx context.Context, seqs []int64, how readMode) (found []int64, err error) {
 	err = t.l.s.with(ctx, func(c *session) error {
 		query := "SELECT o.seq FROM " + numbersTable(seqs) + t.l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s")
 		switch {
-		case how == locking && t.l.v.mariadb:
+		case how == lockingRead && t.l.v.mariadb:
 			query += " LOCK IN SHARE MODE"
-		case how == locking: // MySQL would lock d as well, and says that it cannot
+		case how == lockingRead: // MySQL would lock d as well, and says that it cannot
 			query += " FOR SHARE OF o"
 		}
 		return c.scan(ctx, query, func(values []driver.Value) (bool, error) {

@@ -79,20 +79,20 @@ func TestTailDoesNotWaitForWhatIsGone(t *testing.T) {
 // has shown them, or when they are gone.
 func TestSettleEndsWithAPlainRead(t *testing.T) {
 	type step struct {
-		how   sight
+		how   readMode
 		found []int64
 		err   error
 	}
 	for name, steps := range map[string][]step{
-		"seen at once":             {{plain, []int64{1, 2}, nil}},
-		"in the log and not yet":   {{plain, nil, nil}, {locking, []int64{1, 2}, nil}, {plain, []int64{1}, nil}, {locking, []int64{2}, nil}, {plain, []int64{2}, nil}},
-		"one is gone":              {{plain, []int64{1}, nil}, {locking, nil, nil}},
-		"gone after it was found":  {{plain, []int64{1}, nil}, {locking, []int64{2}, nil}, {plain, nil, nil}, {locking, nil, nil}},
-		"its owner takes its time": {{plain, []int64{1}, nil}, {locking, nil, &driver.MySQLError{Number: errLockWait}}, {plain, nil, nil}, {locking, []int64{2}, nil}, {plain, []int64{2}, nil}},
+		"seen at once":             {{plainRead, []int64{1, 2}, nil}},
+		"in the log and not yet":   {{plainRead, nil, nil}, {lockingRead, []int64{1, 2}, nil}, {plainRead, []int64{1}, nil}, {lockingRead, []int64{2}, nil}, {plainRead, []int64{2}, nil}},
+		"one is gone":              {{plainRead, []int64{1}, nil}, {lockingRead, nil, nil}},
+		"gone after it was found":  {{plainRead, []int64{1}, nil}, {lockingRead, []int64{2}, nil}, {plainRead, nil, nil}, {lockingRead, nil, nil}},
+		"its owner takes its time": {{plainRead, []int64{1}, nil}, {lockingRead, nil, &driver.MySQLError{Number: errLockWait}}, {plainRead, nil, nil}, {lockingRead, []int64{2}, nil}, {plainRead, []int64{2}, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
-			err := settle(t.Context(), map[int64]struct{}{1: {}, 2: {}}, func(_ context.Context, seqs []int64, how sight) ([]int64, error) {
+			err := waitVisible(t.Context(), map[int64]struct{}{1: {}, 2: {}}, func(_ context.Context, seqs []int64, how readMode) ([]int64, error) {
 				if n == len(steps) {
 					return seqs, fmt.Errorf("look %d (%d) for %v is one too many", n+1, how, seqs)
 				}

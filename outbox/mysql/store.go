@@ -59,7 +59,7 @@ type Store struct {
 	// taken for a server that has gone.
 	patience time.Duration
 	// meeting is how long what the relay has written may take to be in the log.
-	meeting  time.Duration
+	syncTimeout  time.Duration
 	schema   string // as named in Options.Table; "" is the session's database
 	base     string
 	replacer *strings.Replacer
@@ -68,7 +68,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	idle   []*session
-	era    int // of sessions: see renew
+	generation    int // of sessions: see renew
 	closed bool
 	server *server // nil until first asked
 }
@@ -115,7 +115,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // be followed through it: that takes Open.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts, patience: leasePatience, meeting: meetPatience}
+	s := &Store{db: db, opts: opts, patience: leasePatience, syncTimeout: defaultSyncTimeout}
 	s.schema, s.base = splitTable(opts.Table)
 	if n := len([]rune(s.base)); n == 0 || n > maxTable {
 		return nil, fmt.Errorf("outbox: table %q: its name has %d characters, want 1 to %d", opts.Table, n, maxTable)

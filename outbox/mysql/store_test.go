@@ -78,7 +78,7 @@ var databases atomic.Int64
 // database makes a fresh one.
 func database(t *testing.T, m *lab.MySQL) string {
 	t.Helper()
-	storetest.ClearOfMidnight(t)
+	storetest.AvoidMidnight(t)
 	name := fmt.Sprintf("weir_%d", databases.Add(1))
 	if err := m.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)

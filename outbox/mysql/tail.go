@@ -42,7 +42,7 @@ type tail struct {
 	held    []outbox.Row
 	bytes   int // payload of those held
 	ready   []outbox.Row
-	met     bool // what meet has written was read
+	markerSeen     bool // what meet has written was read
 }
 
 const (
@@ -52,12 +52,12 @@ const (
 	// maxReady is how many rows are handed over at a time.
 	maxReady = 4096
 	// meetPatience is Store.meeting; tests have less of it.
-	meetPatience = 15 * time.Second
+	defaultSyncTimeout = 15 * time.Second
 )
 
 // Tail implements [outbox.Lease].
 func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("follow the log of", err)
 	}
 	if err := l.s.canTail(ctx); err != nil {
@@ -65,7 +65,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	}
 	// A session logs its changes as the server was set to when it began, perhaps as
 	// statements, or as parts of rows.
-	renew(l.s)
+	expireSessions(l.s)
 	t := &tail{l: l, status: -1, decoder: decoder{first: l.first, last: l.last, all: l.all}}
 	if err := l.s.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
 		return nil, l.fail("follow the log of", err)
@@ -78,7 +78,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	t.reader = binlog.NewReader(stream, binlog.ReaderConfig{Want: func(schema, table string) bool {
 		return (strings.EqualFold(table, l.s.base) || t.isLease(table)) && strings.EqualFold(schema, l.v.database)
 	}})
-	if err := t.meet(ctx); err != nil {
+	if err := t.syncStart(ctx); err != nil {
 		return nil, errors.Join(l.fail("follow the log of", err), t.Close())
 	}
 	return t, nil
@@ -92,7 +92,7 @@ func (t *tail) prepare(ctx context.Context, c *session) error {
 		return err
 	}
 	t.columns = len(found.columns)
-	names := slices.Concat([]string{"seq"}, strings.Split(copied, ", "), []string{"created_at"})
+	names := slices.Concat([]string{"seq"}, strings.Split(messageColumns, ", "), []string{"created_at"})
 	for i, name := range names {
 		if t.at[i] = slices.Index(found.columns, name); t.at[i] < 0 {
 			return fmt.Errorf("the table has no column %s", name)
@@ -110,7 +110,7 @@ func (t *tail) prepare(ctx context.Context, c *session) error {
 		return true, err
 	})
 	if err == nil {
-		err = usable(vars)
+		err = checkVariables(vars)
 	}
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ const readOnly = "the server is read-only, as replicas are: its log need not sho
 
 // usable refuses a server whose log does not show what is committed, or not in the
 // order in which that can be seen: see meet.
-func usable(vars map[string]string) error {
+func checkVariables(vars map[string]string) error {
 	if isOn(vars["read_only"]) {
 		return &outbox.TailError{Reason: readOnly}
 	}
@@ -179,41 +179,41 @@ func (t *tail) filters(ctx context.Context, c *session) error {
 // but in the same order: when one that was committed after the beginning is done,
 // all before are. And what it wrote must come out of the log: an address may lead to
 // another server now than when the leadership began.
-func (t *tail) meet(ctx context.Context) error {
+func (t *tail) syncStart(ctx context.Context) error {
 	err := t.l.s.with(ctx, func(c *session) error {
 		return retry(ctx, func() error {
 			return c.exec(ctx, t.l.s.sql(fmt.Sprintf("UPDATE {lease} SET taken_at = UTC_TIMESTAMP(6) WHERE shard = %d AND epoch = %d", t.l.shard, t.l.epoch)))
 		})
 	})
-	patience, cancel := context.WithTimeout(ctx, t.l.s.meeting)
+	patience, cancel := context.WithTimeout(ctx, t.l.s.syncTimeout)
 	defer cancel()
-	for err == nil && !t.met {
+	for err == nil && !t.markerSeen {
 		var record *binlog.Record
 		if record, err = t.reader.Next(patience); err == nil {
 			err = t.take(record)
 		}
 	}
 	if err != nil && ctx.Err() == nil && patience.Err() != nil {
-		return &outbox.TailError{Reason: fmt.Sprintf("the log does not show within %v what this relay writes: it is another server's, or leaves that out", t.l.s.meeting)}
+		return &outbox.TailError{Reason: fmt.Sprintf("the log does not show within %v what this relay writes: it is another server's, or leaves that out", t.l.s.syncTimeout)}
 	}
 	return err
 }
 
 // meets looks for what meet has written among changes of leases.
-func (t *tail) meets(rows *binlog.Rows) error {
+func (t *tail) findMarker(rows *binlog.Rows) error {
 	for rows.Next() {
 		// The row before the change: all of it is there even where binlog_row_image is
 		// FULL_NODUP.
 		old := rows.Before
 		if rows.Action == binlog.Update && len(old) > 2 && old[0].Int64() == int64(t.l.shard) && old[2].Int64() == t.l.epoch {
-			t.met = true
+			t.markerSeen = true
 		}
 	}
 	return rows.Err()
 }
 
 // ended is a context that has ended: what is at hand is read, nothing awaited.
-var ended = func() context.Context {
+var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -222,12 +222,12 @@ var ended = func() context.Context {
 // Next implements [outbox.Tail].
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	for len(t.ready) < maxReady {
-		if err := t.l.led(); err != nil {
+		if err := t.l.deposed(); err != nil {
 			return nil, t.l.fail("follow the log of", err)
 		}
 		patience := ctx
 		if len(t.ready) > 0 {
-			patience = ended
+			patience = endedContext
 		}
 		record, err := t.reader.Next(patience)
 		if err != nil && len(t.ready) > 0 && errors.Is(err, context.Canceled) {
@@ -240,7 +240,7 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 			return nil, t.l.fail("follow the log of", err)
 		}
 	}
-	if err := t.settle(ctx, t.ready); err != nil {
+	if err := t.awaitVisible(ctx, t.ready); err != nil {
 		return nil, t.l.fail("follow the log of", err)
 	}
 	rows := t.ready
@@ -251,7 +251,7 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 
 // errDetour is of transactions that a tail cannot follow. The relay reads the
 // table, where what they inserted is, and begins another tail.
-var errDetour = errors.New("the log does not show what a transaction inserted when it commits")
+var errNotInLog = errors.New("the log does not show what a transaction inserted when it commits")
 
 // take takes one record. Rows are held until their transaction has committed.
 func (t *tail) take(record *binlog.Record) error {
@@ -265,32 +265,32 @@ func (t *tail) take(record *binlog.Record) error {
 		t.drop()
 	case binlog.Prepare:
 		if len(t.held) > 0 {
-			return fmt.Errorf("%w: it was prepared by XA", errDetour)
+			return fmt.Errorf("%w: it was prepared by XA", errNotInLog)
 		}
 	case binlog.Statement:
 		text := strings.ToUpper(record.Query.SQL)
 		if strings.HasPrefix(text, "XA COMMIT") {
-			return fmt.Errorf("%w: XA COMMIT of one that was prepared", errDetour)
+			return fmt.Errorf("%w: XA COMMIT of one that was prepared", errNotInLog)
 		}
-		if emptied.MatchString(text) && strings.Contains(text, strings.ToUpper(t.l.s.base)) {
+		if resetsTable.MatchString(text) && strings.Contains(text, strings.ToUpper(t.l.s.base)) {
 			return fmt.Errorf("%w: %.80s", outbox.ErrRecreated, record.Query.SQL)
 		}
 		if strings.Contains(text, strings.ToUpper(t.l.s.base)) {
-			return fmt.Errorf("%w: a statement on the table, not its rows, was logged", errDetour)
+			return fmt.Errorf("%w: a statement on the table, not its rows, was logged", errNotInLog)
 		}
 	}
 	return nil
 }
 
 // emptied are statements after which numbers may begin again.
-var emptied = regexp.MustCompile(`^\s*(/\*.*?\*/)?\s*(TRUNCATE|DROP\s+TABLE|RENAME\s+TABLE|CREATE\b)`)
+var resetsTable = regexp.MustCompile(`^\s*(/\*.*?\*/)?\s*(TRUNCATE|DROP\s+TABLE|RENAME\s+TABLE|CREATE\b)`)
 
 func (t *tail) drop() { t.held, t.bytes = t.held[:0], 0 }
 
 // changes takes the rows of one event.
 func (t *tail) changes(rows *binlog.Rows) error {
 	if t.isLease(rows.Table.Name) {
-		return t.meets(rows)
+		return t.findMarker(rows)
 	}
 	if rows.Action != binlog.Insert {
 		return nil
@@ -307,7 +307,7 @@ func (t *tail) changes(rows *binlog.Rows) error {
 			continue
 		}
 		if t.bytes += len(row.Payload); t.bytes > maxTransaction {
-			return fmt.Errorf("%w: it has more than %d MiB", errDetour, maxTransaction>>20)
+			return fmt.Errorf("%w: it has more than %d MiB", errNotInLog, maxTransaction>>20)
 		}
 		t.held = append(t.held, row)
 	}
@@ -334,7 +334,7 @@ func (t *tail) row(image binlog.Row) (outbox.Row, bool, error) {
 			}
 			values[i] = made.UnixMicro()
 		case binlog.KindAbsent:
-			return outbox.Row{}, false, fmt.Errorf("%w: its session logs parts of rows alone, as one does that began before binlog_row_image was FULL, or has set it: such sessions must connect anew", errDetour)
+			return outbox.Row{}, false, fmt.Errorf("%w: its session logs parts of rows alone, as one does that began before binlog_row_image was FULL, or has set it: such sessions must connect anew", errNotInLog)
 		default:
 			return outbox.Row{}, false, fmt.Errorf("column %d of the log has a value of kind %d", at+1, v.Kind())
 		}

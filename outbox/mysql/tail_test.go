@@ -64,9 +64,9 @@ func TestTailIsOfTheLeasesServer(t *testing.T) {
 	s := migrated(t, m, db, Options{}, outbox.Plan{})
 	l := leadIt(t, s)
 	own := s.wire
-	s.wire, s.meeting = wire, time.Second
+	s.wire, s.syncTimeout = wire, time.Second
 	refuses(t, l, "another server")
-	s.wire, s.meeting = own, meetPatience
+	s.wire, s.syncTimeout = own, defaultSyncTimeout
 	tail, err := l.Tail(t.Context())
 	check(t, err)
 	check(t, tail.Close())
@@ -85,7 +85,7 @@ func TestTailNeedsCommitsInTheOrderOfTheLog(t *testing.T) {
 		"MariaDB 12": {map[string]string{"read_only": "NO_LOCK"}, "read-only"},
 		"replica":    {map[string]string{"read_only": "1"}, "read-only"},
 	} {
-		err := usable(c.vars)
+		err := checkVariables(c.vars)
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
@@ -143,7 +143,7 @@ func TestTailMeetsASessionThatLogsPartsOfRows(t *testing.T) {
 			return nil
 		}))
 		rows, err := tail.Next(ctx)
-		if len(rows) == 0 && (!errors.Is(err, errDetour) || !strings.Contains(err.Error(), "connect anew")) {
+		if len(rows) == 0 && (!errors.Is(err, errNotInLog) || !strings.Contains(err.Error(), "connect anew")) {
 			t.Errorf("the log shows %+v, %v", rows, err)
 		}
 		if len(rows) > 0 && (rows[0].ID == outbox.ID{} || rows[0].CreatedAt.IsZero()) {

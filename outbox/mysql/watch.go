@@ -16,7 +16,7 @@ import (
 // own.
 type watcher struct {
 	mu   sync.Mutex // guards what follows: the lease may be closed meanwhile
-	over bool
+	closed bool
 	c    *session
 	open *mark     // the mark that the session's transaction was begun for
 	next time.Time // before then the server would show an old copy
@@ -27,13 +27,13 @@ type watcher struct {
 // a new copy. Several sessions that read it keep each other from a new one unless
 // they wait for random and, while that fails, longer times.
 const (
-	renewal = 105 * time.Millisecond
+	trxCacheTime = 105 * time.Millisecond
 	maxWait = time.Second
 )
 
 // Mark implements [outbox.Lease].
 func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("mark", err)
 	}
 	if !l.v.process {
@@ -52,7 +52,7 @@ func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
 // Settled implements [outbox.Lease]. It does not wait: it says no until the
 // server has something new to show.
 func (l *lease) Settled(ctx context.Context, moment outbox.Mark) (bool, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return false, l.fail("ask for transactions of", err)
 	}
 	m, ok := moment.(*mark)
@@ -94,7 +94,7 @@ func (w *watcher) mark(ctx context.Context, l *lease) (*mark, error) {
 }
 
 func (w *watcher) connect(ctx context.Context, s *Store) (err error) {
-	if w.over {
+	if w.closed {
 		return outbox.ErrDeposed
 	}
 	if w.c == nil {
@@ -130,7 +130,7 @@ func (w *watcher) close() {
 func (w *watcher) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
+	w.closed = true
 	w.close()
 }
 
@@ -147,7 +147,7 @@ func (w *watcher) settled(ctx context.Context, l *lease, m *mark) (bool, error) 
 			return false, err
 		}
 	}
-	k := &look{at: now}
+	k := &observation{at: now}
 	var err error
 	if k.executing, err = w.sessions(ctx, l.v); err != nil {
 		return false, err
@@ -158,13 +158,13 @@ func (w *watcher) settled(ctx context.Context, l *lease, m *mark) (bool, error) 
 	}
 	if own == 0 {
 		w.wait = min(maxWait, max(2*w.wait, 20*time.Millisecond))
-		w.next = time.Now().Add(renewal + rand.N(w.wait))
+		w.next = time.Now().Add(trxCacheTime + rand.N(w.wait))
 		if w.open != m {
 			return false, w.end(ctx)
 		}
 		return false, nil
 	}
-	w.wait, w.next = 0, time.Now().Add(renewal)
+	w.wait, w.next = 0, time.Now().Add(trxCacheTime)
 	limit := uint64(0)
 	if w.open == m {
 		limit = own
@@ -219,7 +219,7 @@ const maxTrx = 1 << 48
 
 // transactions reads the read-write transactions, and returns the number of the
 // session's own; 0 means that the server has shown an old copy, or not all.
-func (w *watcher) transactions(ctx context.Context, k *look) (own uint64, err error) {
+func (w *watcher) transactions(ctx context.Context, k *observation) (own uint64, err error) {
 	k.writing = map[uint64]int64{}
 	never := fmt.Sprintf("weir-%d-%016x", w.c.id, rand.Uint64())
 	query := "SELECT trx_id, trx_mysql_thread_id, LOCATE('" + never + "', trx_query) FROM information_schema.INNODB_TRX"
@@ -246,7 +246,7 @@ func (w *watcher) transactions(ctx context.Context, k *look) (own uint64, err er
 		return true, nil
 	})
 	if isError(err, errConvert) {
-		return w.monitored(ctx, k, never)
+		return w.monitorTransactions(ctx, k, never)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("look at transactions: %w", err)
@@ -256,7 +256,7 @@ func (w *watcher) transactions(ctx context.Context, k *look) (own uint64, err er
 
 // monitored is transactions, by InnoDB's monitor. Which session a transaction belongs
 // to is not taken from there: each may be that of a statement that has ended.
-func (w *watcher) monitored(ctx context.Context, k *look, never string) (own uint64, err error) {
+func (w *watcher) monitorTransactions(ctx context.Context, k *observation, never string) (own uint64, err error) {
 	m, ok, err := w.c.monitor(ctx, never)
 	if err != nil || !ok {
 		return 0, err

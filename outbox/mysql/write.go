@@ -126,13 +126,13 @@ func (l *lease) fence() (from, where string) {
 
 // Ack implements [outbox.Lease].
 func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return l.fail("acknowledge rows of", err)
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	err := l.s.logging(ctx, true, func(c *session) error {
+	err := l.s.withKeyLogging(ctx, true, func(c *session) error {
 		hit, err := l.ack(ctx, c, rows)
 		if err != nil {
 			return err
@@ -156,13 +156,13 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 // ack acknowledges rows and says how many it found.
 func (l *lease) ack(ctx context.Context, c *session, rows []outbox.Ref) (hit int64, err error) {
 	from, fenced := l.fence()
-	if !l.hist && len(rows) > fewRows && l.holdUp.over() {
+	if !l.hist && len(rows) > fewRows && l.rangeBackoff.over() {
 		if ranges, rest := l.ranges(slices.Clone(rows)); len(ranges) > 0 {
 			hit, err := l.ackRanges(ctx, c, from, fenced, ranges, rest)
 			if !isError(err, errDeadlock, errLockWait) {
 				return hit, err
 			}
-			l.holdUp.note()
+			l.rangeBackoff.start()
 		}
 	}
 	for _, text := range l.ackTexts(from, fenced, rows) {
@@ -275,7 +275,7 @@ func noteOf(ids bool) string {
 }
 
 // parkText notes attempts of rows that are there.
-func (s *Store) parkText(from, where string, history, ids bool, p []outbox.Parking) (string, error) {
+func (s *Store) parkSQL(from, where string, history, ids bool, p []outbox.Parking) (string, error) {
 	list, err := notesTable(parkingNotes(p))
 	if err != nil {
 		return "", err
@@ -292,14 +292,14 @@ func (s *Store) parkText(from, where string, history, ids bool, p []outbox.Parki
 
 // Park implements [outbox.Lease].
 func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return l.fail("park rows of", err)
 	}
 	if len(p) == 0 {
 		return nil
 	}
 	from, fenced := l.fence()
-	text, err := l.s.parkText(from, fenced, l.hist, l.ids, p)
+	text, err := l.s.parkSQL(from, fenced, l.hist, l.ids, p)
 	if err != nil {
 		return l.fail("park rows of", err)
 	}
@@ -322,7 +322,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 
 // Parked implements [outbox.Lease].
 func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("read notes of", err)
 	}
 	var out []outbox.Parking
@@ -348,7 +348,7 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 				return err
 			}
 			p.Delay = time.Duration(micros) * time.Microsecond
-			if ours, err := d.ours(bucket, key, id); err != nil {
+			if ours, err := d.inShard(bucket, key, id); err != nil {
 				return err
 			} else if ours {
 				p.ID = outbox.ID(id)
@@ -380,8 +380,8 @@ func (s *Store) bury(ctx context.Context, c *session, history bool, b []outbox.B
 		seqs[i] = b[i].Seq
 	}
 	for _, text := range []string{
-		s.sql("INSERT INTO {dead} (seq, "+copied+", created_at, attempts, reason, error) "+
-			"SELECT o.seq, "+copiedOf("o")+", o.created_at, d.a, d.r, d.e FROM ") + list +
+		s.sql("INSERT INTO {dead} (seq, "+messageColumns+", created_at, attempts, reason, error) "+
+			"SELECT o.seq, "+messageColumnsOf("o")+", o.created_at, d.a, d.r, d.e FROM ") + list +
 			s.sql(named) + pendingOf(history),
 		"DELETE o FROM " + list + s.sql(named) + pendingOf(history),
 		"DELETE p FROM " + numbersTable(seqs) + s.sql(" STRAIGHT_JOIN {parked} p ON p.seq = d.s"),
@@ -395,7 +395,7 @@ func (s *Store) bury(ctx context.Context, c *session, history bool, b []outbox.B
 
 // Bury implements [outbox.Lease].
 func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return l.fail("bury rows of", err)
 	}
 	if len(b) == 0 {

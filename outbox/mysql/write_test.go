@@ -186,7 +186,7 @@ func TestAckOfRunsThatIsHeldUp(t *testing.T) {
 			t.Fatalf("%d ranges, want one that meets the locked row", len(ranges))
 		}
 		check(t, l.Ack(t.Context(), delivered))
-		if l.holdUp.over() {
+		if l.rangeBackoff.over() {
 			t.Error("the range did not wait for the locked row, or is tried again at once")
 		}
 		run(t, other, "COMMIT")
@@ -213,7 +213,7 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 		for seq := range int64(152) {
-			r, ok := n.around(seq)
+			r, ok := n.rangeOf(seq)
 			if ok != want[seq] || ok && (seq < r.First || seq > r.Last) {
 				t.Fatalf("%d: in %v: %v, want %v", seq, r, ok, want[seq])
 			}
@@ -223,7 +223,7 @@ func TestNumbers(t *testing.T) {
 	for seq := range int64(10 * maxSeen) {
 		n.add(3 * seq)
 	}
-	if _, ok := n.around(3 * (10*maxSeen - 1)); !ok || len(n) > maxSeen {
+	if _, ok := n.rangeOf(3 * (10*maxSeen - 1)); !ok || len(n) > maxSeen {
 		t.Errorf("%d ranges are kept, the latest among them: %v", len(n), ok)
 	}
 }
@@ -328,7 +328,7 @@ func TestMaintenanceWaitsForTransactions(t *testing.T) {
 				}
 			}
 		}
-		busy := func(err error) bool { return isError(err, errLockWait) || errors.Is(err, errOld) }
+		busy := func(err error) bool { return isError(err, errLockWait) || errors.Is(err, errOldTx) }
 		if !busy(first.err) || !strings.Contains(first.err.Error(), "the table was in use each time") {
 			t.Fatalf("maintenance beside an open transaction: %+v, %v", first.report, first.err)
 		}
@@ -369,7 +369,7 @@ func TestReadStopsLongAnswers(t *testing.T) {
 			}
 			after = page.Rows[0].Seq
 		}
-		check(t, l.led())
+		check(t, l.deposed())
 	})
 }
 

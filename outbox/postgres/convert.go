@@ -43,7 +43,7 @@ func (m *migration) convert(ctx context.Context, old meta) error {
 
 func (m *migration) convertTo(ctx context.Context, period outbox.Period, old meta) error {
 	if old.converting != period {
-		if err := m.within(ctx, func() error { return m.prepare(ctx, period) }); err != nil {
+		if err := m.inTx(ctx, func() error { return m.prepare(ctx, period) }); err != nil {
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (m *migration) convertTo(ctx context.Context, period outbox.Period, old met
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		err := m.within(ctx, func() error { return m.swap(ctx, period) })
+		err := m.inTx(ctx, func() error { return m.swap(ctx, period) })
 		if err == nil || !isBusy(err) || attempt == lockAttempts {
 			return err
 		}
@@ -79,7 +79,7 @@ func (m *migration) prepare(ctx context.Context, period outbox.Period) error {
 	}
 	statements := []string{
 		mainTable(n.q("_new"), outbox.History, true), bucketTrigger(n, n.q("_new")), pendingIndex(n.q("_new")),
-		restPartition(n, n.q("_new"), period),
+		catchAllPartition(n, n.q("_new"), period),
 	}
 	for _, sp := range spans(spec, now) {
 		statements = append(statements, newPartition(n, n.q("_new"), period, sp))

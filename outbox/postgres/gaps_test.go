@@ -176,7 +176,7 @@ func TestGaps(t *testing.T) {
 		l := r.lead(r.migrated(outbox.Plan{Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily}}))
 		c := r.conn()
 		r.on(c, "BEGIN")
-		r.on(c, "INSERT INTO "+ident(names{table: "weir_outbox"}.rest(outbox.Daily))+
+		r.on(c, "INSERT INTO "+ident(names{table: "weir_outbox"}.catchAll(outbox.Daily))+
 			" (seq, bucket, topic, created_at) VALUES (nextval(pg_get_serial_sequence('weir_outbox', 'seq')), 0, 't', '2001-01-01')")
 		m := r.mark(l)
 		if r.isSettled(l, m) {

@@ -105,7 +105,7 @@ func (l *lease) take(ctx context.Context) error {
 	if err := refuseClaims(ctx, l.lock, l.names); err != nil {
 		return err
 	}
-	if err := limitSilence(ctx, l.lock, max(longestSilence, 3*l.store.opts.LeaseTimeout)); err != nil {
+	if err := limitSilence(ctx, l.lock, max(maxSilence, 3*l.store.opts.LeaseTimeout)); err != nil {
 		return err
 	}
 	// Only now: the number of shards does not change while one is led.
@@ -151,7 +151,7 @@ const durably = "set_config('synchronous_commit', 'local', true) <> ''"
 // longestSilence is when the server takes a leader for dead that says nothing
 // although its connection stands: a process that is stopped, a machine that
 // hangs. watch asks many times as often.
-const longestSilence = 15 * time.Second
+const maxSilence = 15 * time.Second
 
 // limitSilence has the server end a session that is idle for so long. Servers
 // before 14 cannot; there the lock is held as long as the connection.
@@ -291,7 +291,7 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	for i, row := range rows {
 		seqs[i], ids[i] = row.Seq, row.ID
 	}
-	noted, from, to := l.about(seqs)
+	noted, from, to := l.ackHints(seqs)
 	err := l.do(ctx, "note deliveries in", &l.write, func(c *pgx.Conn) error {
 		if len(noted) > 0 {
 			if _, err := c.Exec(ctx, l.sql.unpark, noted); err != nil {
@@ -311,14 +311,14 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 		return err
 	})
 	if err == nil {
-		l.settle(seqs)
+		l.forget(seqs)
 	}
 	return err
 }
 
 // about returns what is known of rows: which have notes, and from when until
 // when all of them were created (zero if that is not known of some).
-func (l *lease) about(seqs []int64) (noted []int64, from, to time.Time) {
+func (l *lease) ackHints(seqs []int64) (noted []int64, from, to time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := l.created != nil
@@ -349,7 +349,7 @@ func (l *lease) about(seqs []int64) (noted []int64, from, to time.Time) {
 }
 
 // settle forgets rows that are pending no longer.
-func (l *lease) settle(seqs []int64) {
+func (l *lease) forget(seqs []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, seq := range seqs {
@@ -402,7 +402,7 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 		return l.fenced(conn.QueryRow(ctx, l.sql.bury, c.seqs, c.ids, c.attempts, c.reasons, c.errors, l.shard, l.epoch))
 	})
 	if err == nil {
-		l.settle(c.seqs)
+		l.forget(c.seqs)
 	}
 	return err
 }

@@ -105,7 +105,7 @@ func (m *migration) exec(ctx context.Context, sql string, args ...any) error {
 }
 
 // within runs f in a transaction, in which exec executes.
-func (m *migration) within(ctx context.Context, f func() error) error {
+func (m *migration) inTx(ctx context.Context, f func() error) error {
 	tx, err := m.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -142,7 +142,7 @@ func (m *migration) run(ctx context.Context) error {
 	switch {
 	case err == nil:
 	case isUndefined(err) || errors.Is(err, outbox.ErrNotMigrated):
-		if err := m.within(ctx, func() error { return m.create(ctx) }); err != nil || m.plan.DryRun {
+		if err := m.inTx(ctx, func() error { return m.create(ctx) }); err != nil || m.plan.DryRun {
 			return err
 		}
 		_, err := m.store.refresh(ctx, m.conn)
@@ -156,7 +156,7 @@ func (m *migration) run(ctx context.Context) error {
 	if err := m.complete(ctx); err != nil {
 		return err
 	}
-	if err := m.within(ctx, func() error { return m.adapt(ctx, old) }); err != nil {
+	if err := m.inTx(ctx, func() error { return m.adapt(ctx, old) }); err != nil {
 		return err
 	}
 	if err := m.convert(ctx, old); err != nil || m.plan.DryRun {
@@ -214,7 +214,7 @@ func (m *migration) create(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		statements = append(statements, restPartition(n, n.q(""), plan.Partition.Period))
+		statements = append(statements, catchAllPartition(n, n.q(""), plan.Partition.Period))
 		for _, span := range spans(plan.Partition, now) {
 			statements = append(statements, newPartition(n, n.q(""), plan.Partition.Period, span))
 		}

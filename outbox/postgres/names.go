@@ -62,7 +62,7 @@ func (n names) partition(p outbox.Period, t time.Time) string {
 
 // rest is the name of the catch-all partition. It names the period, so that the
 // tables before and after a conversion do not collide.
-func (n names) rest(p outbox.Period) string { return n.table + "_rest_" + p.String() }
+func (n names) catchAll(p outbox.Period) string { return n.table + "_rest_" + p.String() }
 
 // lockKey is the key of an advisory lock; those are local to a database.
 func (n names) lockKey(what string) int64 {

@@ -68,8 +68,8 @@ func (s span) condition() string {
 	return "created_at >= " + bound(s.from) + " AND created_at < " + bound(s.to)
 }
 
-func restPartition(n names, parent string, p outbox.Period) string {
-	return "CREATE TABLE " + ident(n.schema) + "." + ident(n.rest(p)) + " PARTITION OF " + parent + " DEFAULT" + hotStorage
+func catchAllPartition(n names, parent string, p outbox.Period) string {
+	return "CREATE TABLE " + ident(n.schema) + "." + ident(n.catchAll(p)) + " PARTITION OF " + parent + " DEFAULT" + hotStorage
 }
 
 // newPartition creates one while no other session knows the table.
@@ -150,7 +150,7 @@ func readBounds(ctx context.Context, q querier, parts []partition, texts []strin
 }
 
 // countRest counts the rows of a catch-all, up to 1000.
-func countRest(ctx context.Context, q querier, quoted string) (rows int64, err error) {
+func countCatchAll(ctx context.Context, q querier, quoted string) (rows int64, err error) {
 	if err := q.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM "+quoted+" LIMIT 1000) AS r").Scan(&rows); err != nil {
 		return 0, fmt.Errorf("count the rows of the catch-all: %w", err)
 	}
@@ -176,7 +176,7 @@ func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	var out []outbox.Partition
 	for _, p := range parts {
 		if p.CatchAll {
-			if p.Rows, err = countRest(ctx, c, p.quoted); err != nil {
+			if p.Rows, err = countCatchAll(ctx, c, p.quoted); err != nil {
 				return nil, s.wrap("describe", err)
 			}
 		}
@@ -242,7 +242,7 @@ func maintain(ctx context.Context, c *pgx.Conn, n names, m meta, spec outbox.Par
 			continue
 		}
 		name := n.partition(m.period, sp.from)
-		if err := patiently(ctx, c, func(tx pgx.Tx) error { return attach(ctx, tx, n, rest, name, sp) }); err != nil {
+		if err := retryLocked(ctx, c, func(tx pgx.Tx) error { return attach(ctx, tx, n, rest, name, sp) }); err != nil {
 			return fmt.Errorf("create partition %s: %w", name, err)
 		}
 		report.Created = append(report.Created, name)
@@ -252,7 +252,7 @@ func maintain(ctx context.Context, c *pgx.Conn, n names, m meta, spec outbox.Par
 			continue
 		}
 		dropped := false
-		err := patiently(ctx, c, func(tx pgx.Tx) (err error) {
+		err := retryLocked(ctx, c, func(tx pgx.Tx) (err error) {
 			dropped, err = dropUnlessPending(ctx, tx, n, p)
 			return err
 		})
@@ -265,7 +265,7 @@ func maintain(ctx context.Context, c *pgx.Conn, n names, m meta, spec outbox.Par
 			report.Kept = append(report.Kept, p.Name)
 		}
 	}
-	report.CatchAllRows, err = countRest(ctx, c, rest.quoted)
+	report.CatchAllRows, err = countCatchAll(ctx, c, rest.quoted)
 	return err
 }
 
@@ -297,7 +297,7 @@ func dropUnlessPending(ctx context.Context, tx pgx.Tx, n names, p partition) (bo
 	if found, err := pending(); found || err != nil {
 		return false, err
 	}
-	if err := unhindered(ctx, tx, n); err != nil {
+	if err := checkBlockingTx(ctx, tx, n); err != nil {
 		return false, err
 	}
 	if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+n.q("")+" IN ACCESS EXCLUSIVE MODE"); err != nil {
@@ -311,12 +311,12 @@ func dropUnlessPending(ctx context.Context, tx pgx.Tx, n names, p partition) (bo
 }
 
 // hindrance is a transaction that a lock would have to wait for.
-type hindrance struct {
+type blockingTx struct {
 	pid *int32 // nil: it is prepared and belongs to nobody
 	age time.Duration
 }
 
-func (h *hindrance) Error() string {
+func (h *blockingTx) Error() string {
 	if h.pid == nil {
 		return "a prepared transaction holds a lock on the table: see pg_prepared_xacts"
 	}
@@ -325,8 +325,8 @@ func (h *hindrance) Error() string {
 
 // unhindered looks for a transaction that would keep a lock of the whole table
 // waiting, and all others behind it.
-func unhindered(ctx context.Context, tx pgx.Tx, n names) error {
-	var h hindrance
+func checkBlockingTx(ctx context.Context, tx pgx.Tx, n names) error {
+	var h blockingTx
 	var micros int64
 	err := tx.QueryRow(ctx, `SELECT l.pid, coalesce(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000, 0)::bigint
 		FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)
@@ -346,7 +346,7 @@ func unhindered(ctx context.Context, tx pgx.Tx, n names) error {
 
 // patiently runs f in a transaction that waits for locks only for a moment, and
 // again after a pause when they were not to be had.
-func patiently(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
+func retryLocked(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockPatience.Milliseconds())); err != nil {
@@ -373,7 +373,7 @@ func patiently(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 // isBusy reports whether a lock was not to be had in time.
 func isBusy(err error) bool {
 	var pe *pgconn.PgError
-	var h *hindrance
+	var h *blockingTx
 	return errors.As(err, &h) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "40P01")
 }
 

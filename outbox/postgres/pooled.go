@@ -16,7 +16,7 @@ import (
 // or else two sessions are two processes of the server, and each stays the one that it is
 // while the other is in a transaction.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.pooled.Run(ctx, s.unbroken, func(ctx context.Context) (pooled.Session, error) {
+	err := s.pooled.Run(ctx, s.isUnproxied, func(ctx context.Context) (pooled.Session, error) {
 		cfg, err := s.connConfig(ctx)
 		if err != nil {
 			return nil, err
@@ -27,7 +27,7 @@ func (s *Store) Check(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		return compared{c}, nil
+		return poolCheckSession{c}, nil
 	})
 	if err != nil {
 		return s.wrap("check the sessions of", err)
@@ -38,7 +38,7 @@ func (s *Store) Check(ctx context.Context) error {
 // unbroken reports whether nobody is between a connection of the pool and the server: that
 // has told its own process id, and knows this end by its address and port. It is not told
 // of connections through a relay, through what translates addresses or by a Unix socket.
-func (s *Store) unbroken(ctx context.Context) (bool, error) {
+func (s *Store) isUnproxied(ctx context.Context) (bool, error) {
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return false, fmt.Errorf("connect: %w", err)
@@ -64,23 +64,23 @@ func (s *Store) unbroken(ctx context.Context) (bool, error) {
 }
 
 // compared is a session that is compared with another one.
-type compared struct{ conn *pgx.Conn }
+type poolCheckSession struct{ conn *pgx.Conn }
 
-func (c compared) Number(ctx context.Context) (pid int64, err error) {
+func (c poolCheckSession) Number(ctx context.Context) (pid int64, err error) {
 	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid)
 	return pid, err
 }
 
-func (c compared) Begin(ctx context.Context) (pooled.Tx, error) {
+func (c poolCheckSession) Begin(ctx context.Context) (pooled.Tx, error) {
 	tx, err := c.conn.Begin(ctx)
-	return comparedTx{c, tx}, err
+	return poolCheckTx{c, tx}, err
 }
 
-func (c compared) Close() { closeConn(c.conn) }
+func (c poolCheckSession) Close() { closeConn(c.conn) }
 
-type comparedTx struct {
-	compared
+type poolCheckTx struct {
+	poolCheckSession
 	tx pgx.Tx
 }
 
-func (t comparedTx) Rollback(ctx context.Context) error { return t.tx.Rollback(ctx) }
+func (t poolCheckTx) Rollback(ctx context.Context) error { return t.tx.Rollback(ctx) }

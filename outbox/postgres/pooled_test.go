@@ -30,12 +30,12 @@ func TestCheckSeesPoolers(t *testing.T) {
 			var name string
 			r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))
 			s := r.open(t, Options{})
-			if is, err := s.unbroken(r.ctx()); !is || err != nil {
+			if is, err := s.isUnproxied(r.ctx()); !is || err != nil {
 				t.Errorf("a connection to the server is taken for one of a pooler: %v", err)
 			}
 			r.dsn = labtest.PgBouncer(t, pg, tt.cfg).DSN(name)
 			s = r.open(t, Options{})
-			if is, err := s.unbroken(r.ctx()); is || err != nil {
+			if is, err := s.isUnproxied(r.ctx()); is || err != nil {
 				t.Errorf("a connection of a pooler is taken for one to the server: %v", err)
 			}
 			if err := s.Check(r.ctx()); !errors.Is(err, tt.want) {

@@ -35,7 +35,7 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	if err != nil {
 		return nil, s.wrap("announce claims on", err)
 	}
-	if err := announce(ctx, c, n, m, max(longestSilence, 3*s.opts.LeaseTimeout)); err != nil {
+	if err := announce(ctx, c, n, m, max(maxSilence, 3*s.opts.LeaseTimeout)); err != nil {
 		closeConn(c)
 		return nil, s.wrap("announce claims on", err)
 	}

@@ -67,7 +67,7 @@ func newRig(t testing.TB, server *lab.Postgres) *rig {
 		r.spareAfter()
 		return r
 	}
-	storetest.ClearOfMidnight(t)
+	storetest.AvoidMidnight(t)
 	dsn := spare[len(spare)-1]
 	spare = spare[:len(spare)-1]
 	r := rigOf(t, dsn)
@@ -100,7 +100,7 @@ func (r *rig) spareAfter() {
 // newOwnRig makes a database that no other test gets.
 func newOwnRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
-	storetest.ClearOfMidnight(t)
+	storetest.AvoidMidnight(t)
 	name := fmt.Sprintf("d%d", databases.Add(1))
 	rigOf(t, server.DSN("postgres")).exec(server.CreateDatabase(name))
 	return rigOf(t, server.DSN(name))

@@ -55,7 +55,7 @@ func (s *Store) connConfig(ctx context.Context) (*pgx.ConnConfig, error) {
 			return nil, fmt.Errorf("prepare to connect: %w", err)
 		}
 	}
-	speakUTF8(cfg.ConnConfig) // Config has copied it
+	setUTF8(cfg.ConnConfig) // Config has copied it
 	return cfg.ConnConfig, nil
 }
 
@@ -69,7 +69,7 @@ func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxw
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if _, err := c.Exec(ctx, serversOwn+sessionSettings); err != nil {
+	if _, err := c.Exec(ctx, safeSearchPath+sessionSettings); err != nil {
 		closeConn(c)
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}

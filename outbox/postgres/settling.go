@@ -14,7 +14,7 @@ import (
 )
 
 // arrival is a row of the log and the transaction that has committed it.
-type arrival struct {
+type logRow struct {
 	row outbox.Row
 	xid uint32
 }
@@ -80,12 +80,12 @@ func (s *snapshot) sees(xid uint32) bool {
 // Rows that can be seen need not wait for earlier ones of the log that cannot:
 // anyone who cannot be seen has not returned from its COMMIT, so that nothing comes
 // after it in the order of a key.
-type settling struct {
-	held  []arrival
+type visibilityFilter struct {
+	held  []logRow
 	bytes int           // of their payloads
-	most  int           // rows; see full
-	since time.Time     // it is full; zero: it is not
-	brief time.Duration // how long it may be
+	maxHeld  int           // rows; see full
+	fullSince time.Time     // it is full; zero: it is not
+	maxFull time.Duration // how long it may be
 }
 
 // Rows that are held back before the log waits for them: a transaction may be larger than
@@ -93,24 +93,24 @@ type settling struct {
 // server has ended it: after fullFor the table is read instead, which shows what others
 // commit without standbys.
 const (
-	mostHeld  = 10 * tailRows
-	heldBytes = 4 * tailBytes
-	fullFor   = 10 * time.Second
+	maxHeldRows  = 10 * tailRows
+	maxHeldBytes = 4 * tailBytes
+	maxFullTime   = 10 * time.Second
 )
 
 // full reports whether no more rows should be taken from the log for now.
-func (s *settling) full() bool { return len(s.held) >= s.most || s.bytes >= heldBytes }
+func (s *visibilityFilter) full() bool { return len(s.held) >= s.maxHeld || s.bytes >= maxHeldBytes }
 
 // settlePause is the time between two looks at transactions that cannot be seen
 // yet; it doubles up to the longest.
 const (
-	settlePause   = 200 * time.Microsecond
-	longestSettle = 10 * time.Millisecond
+	visiblePause   = 200 * time.Microsecond
+	maxVisiblePause = 10 * time.Millisecond
 )
 
 // pass takes new rows of the log and returns, of them and of those held back,
 // the ones that can be seen now.
-func (s *settling) pass(ctx context.Context, l *lease, fresh []arrival) ([]outbox.Row, error) {
+func (s *visibilityFilter) filter(ctx context.Context, l *lease, fresh []logRow) ([]outbox.Row, error) {
 	s.held = append(s.held, fresh...)
 	if len(s.held) == 0 {
 		return nil, nil
@@ -142,11 +142,11 @@ func (s *settling) pass(ctx context.Context, l *lease, fresh []arrival) ([]outbo
 	s.held = kept
 	switch {
 	case !s.full():
-		s.since = time.Time{}
-	case s.since.IsZero():
-		s.since = time.Now()
-	case len(rows) == 0 && time.Since(s.since) > s.brief:
-		return nil, fmt.Errorf("%d messages of the log are of transactions that cannot be seen after %v: their commits wait for standbys", len(s.held), s.brief)
+		s.fullSince = time.Time{}
+	case s.fullSince.IsZero():
+		s.fullSince = time.Now()
+	case len(rows) == 0 && time.Since(s.fullSince) > s.maxFull:
+		return nil, fmt.Errorf("%d messages of the log are of transactions that cannot be seen after %v: their commits wait for standbys", len(s.held), s.maxFull)
 	}
 	return rows, nil
 }

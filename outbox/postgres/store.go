@@ -133,17 +133,17 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read the DSN: %w", err)
 	}
-	speakUTF8(cfg.ConnConfig)
+	setUTF8(cfg.ConnConfig)
 	// Two that promote, requeue or purge at once pass each other by, instead of
 	// failing where the default is a stricter isolation.
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		sql := "SET default_transaction_isolation = 'read committed'"
-		alone, err := direct(ctx, c)
+		alone, err := isServerConn(ctx, c)
 		if err != nil {
 			return err
 		}
 		if alone {
-			sql = serversOwn + sql
+			sql = safeSearchPath + sql
 		}
 		_, err = c.Exec(ctx, sql)
 		return err
@@ -170,10 +170,10 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // database may, would otherwise have them run with the rights of the relay. Pools that the
 // application has made keep their path: all that it runs there itself is found by it. So do
 // connections of a pooler: it could give them to others.
-const serversOwn = pgrepl.ServersOwn + "; "
+const safeSearchPath = pgrepl.ServersOwn + "; "
 
 // direct reports whether a connection is one to the server: a pooler tells another process id.
-func direct(ctx context.Context, c *pgx.Conn) (bool, error) {
+func isServerConn(ctx context.Context, c *pgx.Conn) (bool, error) {
 	results, err := c.PgConn().Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
 	if err != nil {
 		return false, err
@@ -184,7 +184,7 @@ func direct(ctx context.Context, c *pgx.Conn) (bool, error) {
 
 // speakUTF8 asks for texts in UTF-8, whatever the encoding of the database or the
 // role's default is: messages are UTF-8.
-func speakUTF8(cfg *pgx.ConnConfig) { cfg.RuntimeParams["client_encoding"] = "UTF8" }
+func setUTF8(cfg *pgx.ConnConfig) { cfg.RuntimeParams["client_encoding"] = "UTF8" }
 
 // New returns a store over a pool that the caller closes. Leases and tails connect
 // with the pool's configuration, not through the pool. If the database's encoding
@@ -243,7 +243,7 @@ func (s *Store) schemaOf(ctx context.Context, table string) (schema string, err 
 	}
 	changed := false
 	if s.own {
-		if changed, err = direct(ctx, conn.Conn()); err != nil {
+		if changed, err = isServerConn(ctx, conn.Conn()); err != nil {
 			return "", err
 		}
 	}

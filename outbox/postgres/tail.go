@@ -170,7 +170,7 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 		return nil, errors.Join(err, l.abandon(c))
 	}
 	receiving, stop := context.WithCancel(context.Background())
-	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1), settling: settling{most: mostHeld, brief: fullFor}}
+	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1), visibility: visibilityFilter{maxHeld: maxHeldRows, maxFull: maxFullTime}}
 	go t.receive(receiving)
 	return t, nil
 }
@@ -242,11 +242,11 @@ type tail struct {
 	room   chan struct{} // rows were taken
 
 	mu    sync.Mutex
-	rows  []arrival
+	rows  []logRow
 	bytes int
 	err   error
 
-	settling settling // of the goroutine that calls Next
+	visibility visibilityFilter // of the goroutine that calls Next
 }
 
 // receive confirms every transaction as soon as it is here: the table has what
@@ -298,7 +298,7 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 		if err != nil {
 			t.err = err
 		} else if !full {
-			t.rows = append(t.rows, arrival{*row, xid})
+			t.rows = append(t.rows, logRow{*row, xid})
 			t.bytes += len(row.Payload)
 		}
 		t.mu.Unlock()
@@ -319,17 +319,17 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 
 // Next waits for rows whose transactions can be seen and returns those at hand.
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
-	for pause := settlePause; ; {
+	for pause := visiblePause; ; {
 		// Arrivals wait while too much is held: the log, too, then.
-		var fresh []arrival
+		var fresh []logRow
 		var err error
 		wake, done := t.wake, t.done
-		if t.settling.full() {
+		if t.visibility.full() {
 			wake, done = nil, nil
 		} else {
 			fresh, err = t.take()
 		}
-		rows, looking := t.settling.pass(ctx, t.lease, fresh)
+		rows, looking := t.visibility.filter(ctx, t.lease, fresh)
 		switch {
 		case looking != nil:
 			return nil, looking
@@ -340,8 +340,8 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 			return nil, t.lease.store.wrap("tail", err)
 		}
 		var again <-chan time.Time
-		if len(t.settling.held) > 0 {
-			again, pause = time.After(pause), min(2*pause, longestSettle)
+		if len(t.visibility.held) > 0 {
+			again, pause = time.After(pause), min(2*pause, maxVisiblePause)
 		}
 		select {
 		case <-wake:
@@ -360,7 +360,7 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 }
 
 // take takes what was received, and the error that ended it.
-func (t *tail) take() ([]arrival, error) {
+func (t *tail) take() ([]logRow, error) {
 	t.mu.Lock()
 	fresh, err := t.rows, t.err
 	t.rows, t.bytes = nil, 0

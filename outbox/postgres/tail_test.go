@@ -54,7 +54,7 @@ func TestTailHoldsNoMoreThanItMay(t *testing.T) {
 		t.Fatal("the tail is another one")
 	}
 	const all, most = 4 * tailRows, 100
-	follows.settling.most = most
+	follows.visibility.maxHeld = most
 	inserted := r.commitWaits(fmt.Sprintf("INSERT INTO weir_outbox (topic) SELECT 't' FROM generate_series(1, %d)", all))
 	ctx, cancel := context.WithCancel(r.ctx())
 	ended := make(chan error, 1)
@@ -71,7 +71,7 @@ func TestTailHoldsNoMoreThanItMay(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatalf("rows came before their transaction could be seen, or %v", err)
 	}
-	if n := len(follows.settling.held); n >= most+tailRows {
+	if n := len(follows.visibility.held); n >= most+tailRows {
 		t.Errorf("%d rows are held, want less than %d", n, most+tailRows)
 	}
 	r.standbys("")
@@ -83,7 +83,7 @@ func TestTailHoldsNoMoreThanItMay(t *testing.T) {
 	}
 
 	// Where that takes long, the table is read instead.
-	follows.settling.brief = 50 * time.Millisecond
+	follows.visibility.maxFull = 50 * time.Millisecond
 	r.standbys("nobody")
 	inserted = r.commitWaits(fmt.Sprintf("INSERT INTO weir_outbox (topic) SELECT 't' FROM generate_series(1, %d)", most))
 	if rows, err := follows.Next(r.ctx()); err == nil || !strings.Contains(err.Error(), "wait for standbys") {

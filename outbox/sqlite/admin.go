@@ -15,7 +15,7 @@ import (
 
 // Status implements [outbox.Store]. It counts every pending row.
 func (s *Store) Status(ctx context.Context) (st outbox.Status, err error) {
-	err = s.shaped(ctx, "count rows of", func(tx *sql.Tx, t *tables) error {
+	err = s.withTables(ctx, "count rows of", func(tx *sql.Tx, t *tables) error {
 		st = outbox.Status{}
 		var age sql.NullInt64
 		err := tx.QueryRowContext(ctx, s.sql("SELECT COUNT(*), "+nowMicros+" - MIN(o.created_at) FROM {outbox} o WHERE "+statusIs(t.history(), "0"))).Scan(&st.Pending, &age)
@@ -151,7 +151,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) (out []outbox.Listed, 
 	if q.State == "" {
 		states = []outbox.State{outbox.Delivered, outbox.Pending, outbox.Scheduled, outbox.Dead}
 	}
-	err = s.shaped(ctx, "list messages of", func(tx *sql.Tx, t *tables) error {
+	err = s.withTables(ctx, "list messages of", func(tx *sql.Tx, t *tables) error {
 		out = nil
 		for _, state := range states {
 			listed, err := s.list(ctx, tx, t, state, q)
@@ -190,7 +190,7 @@ func (s *Store) list(ctx context.Context, tx *sql.Tx, t *tables, state outbox.St
 		return nil, err
 	}
 	defer rows.Close()
-	all := shares{all: true}
+	all := shardRows{all: true}
 	for rows.Next() {
 		m := outbox.Listed{State: state}
 		var due, ended sql.NullInt64
@@ -199,13 +199,13 @@ func (s *Store) list(ctx context.Context, tx *sql.Tx, t *tables, state outbox.St
 			return nil, err
 		}
 		m.Attempts = attempts
-		m.DueAt, m.EndedAt = optional(due), optional(ended)
+		m.DueAt, m.EndedAt = timeOf(due), timeOf(ended)
 		out = append(out, m)
 	}
 	return out, rows.Err()
 }
 
-func optional(micros sql.NullInt64) time.Time {
+func timeOf(micros sql.NullInt64) time.Time {
 	if !micros.Valid {
 		return time.Time{}
 	}
@@ -216,7 +216,7 @@ func optional(micros sql.NullInt64) time.Time {
 const batch = 500
 
 // finished is where messages that are over lie, and their numbers there.
-func finished(state outbox.State, t *tables) (table, number, created, condition string, err error) {
+func endedRows(state outbox.State, t *tables) (table, number, created, condition string, err error) {
 	switch {
 	case state == outbox.Dead:
 		return "{dead}", "dead_seq", "died_at", "TRUE", nil
@@ -234,8 +234,8 @@ func finished(state outbox.State, t *tables) (table, number, created, condition 
 func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(tx *sql.Tx, table, number, list string) error) (total int64, err error) {
 	var table, number, created, condition string
 	var last sql.NullInt64
-	err = s.shaped(ctx, step, func(tx *sql.Tx, t *tables) (err error) {
-		if table, number, created, condition, err = finished(q.State, t); err != nil || table == "" {
+	err = s.withTables(ctx, step, func(tx *sql.Tx, t *tables) (err error) {
+		if table, number, created, condition, err = endedRows(q.State, t); err != nil || table == "" {
 			return err
 		}
 		return tx.QueryRowContext(ctx, s.sql("SELECT MAX("+number+") FROM "+table)).Scan(&last)
@@ -275,12 +275,12 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 // Requeue implements [outbox.Store]. The messages get new numbers: behind those
 // that a relay has seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
-	moved := copied
+	moved := messageColumns
 	if q.NewIdentity {
 		moved = strings.Replace(moved, "dedup_key", "lower(hex(randomblob(16)))", 1)
 	}
 	return s.inBatches(ctx, "requeue messages of", q, func(tx *sql.Tx, table, number, list string) error {
-		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + moved + " FROM " + table + " WHERE " + number + " IN " + inList + " ORDER BY " + number
+		text := "INSERT INTO {outbox} (" + messageColumns + ") SELECT " + moved + " FROM " + table + " WHERE " + number + " IN " + inList + " ORDER BY " + number
 		if err := s.exec(ctx, tx, text, list); err != nil {
 			return err
 		}

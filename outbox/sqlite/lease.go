@@ -22,8 +22,8 @@ type lease struct {
 	epoch int64
 	hist  bool
 	ids   bool  // notes of attempts have the id of their row
-	next  int64 // number that the table gave out last; of the goroutine that reads
-	shares
+	lastSeq  int64 // number that the table gave out last; of the goroutine that reads
+	shardRows
 	lock *fileLock
 
 	beat context.CancelFunc // ends the heartbeat
@@ -60,11 +60,11 @@ func (s *Store) lock(shard int) (*fileLock, error) {
 // Lead implements [outbox.Store].
 func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	step := fmt.Sprintf("lead shard %d of", shard)
-	if err := s.follow(ctx); err != nil {
+	if err := s.reopenIfReplaced(ctx); err != nil {
 		return nil, s.fail(step, err)
 	}
 	var t *tables
-	if err := s.shaped(ctx, step, func(_ *sql.Tx, found *tables) error { t = found; return nil }); err != nil {
+	if err := s.withTables(ctx, step, func(_ *sql.Tx, found *tables) error { t = found; return nil }); err != nil {
 		return nil, err
 	}
 	if shard < 0 || shard >= t.meta.shards {
@@ -96,7 +96,7 @@ func (l *lease) raise(ctx context.Context) error {
 		l.hist, l.ids = t.history(), t.noteIDs
 		l.all = t.meta.shards == 1
 		l.first, l.last = outbox.ShardBuckets(l.shard, t.meta.shards)
-		if l.next, err = l.given(ctx, tx); err != nil {
+		if l.lastSeq, err = l.readLastSeq(ctx, tx); err != nil {
 			return err
 		}
 		return tx.QueryRowContext(ctx, l.s.sql("UPDATE {lease} SET epoch = epoch + 1, owner = ?, taken_at = "+nowMicros+" WHERE shard = ? RETURNING epoch"),
@@ -105,7 +105,7 @@ func (l *lease) raise(ctx context.Context) error {
 }
 
 // given is the number that the table gave out last.
-func (l *lease) given(ctx context.Context, tx *sql.Tx) (n int64, err error) {
+func (l *lease) readLastSeq(ctx context.Context, tx *sql.Tx) (n int64, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = ?", l.s.base).Scan(&n)
 	return n, err
 }
@@ -113,9 +113,9 @@ func (l *lease) given(ctx context.Context, tx *sql.Tx) (n int64, err error) {
 // Renewed implements [outbox.Renewer]: the numbers of a table that was emptied begin
 // again when somebody resets them. For tables that are made anew the epoch does.
 func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
-	err = l.reading(ctx, "look for", func(tx *sql.Tx) error {
-		now, err := l.given(ctx, tx)
-		anew, l.next = err == nil && now < l.next, now
+	err = l.inReadTx(ctx, "look for", func(tx *sql.Tx) error {
+		now, err := l.readLastSeq(ctx, tx)
+		anew, l.lastSeq = err == nil && now < l.lastSeq, now
 		return err
 	})
 	return anew, err
@@ -131,7 +131,7 @@ func (l *lease) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			err := errors.Join(l.lock.holds(), l.s.there())
+			err := errors.Join(l.lock.check(), l.s.checkFile())
 			if err != nil {
 				err = l.lose(err)
 			} else {
@@ -158,7 +158,7 @@ func (l *lease) confirm(ctx context.Context, tx *sql.Tx) error {
 }
 
 // led is the error of a lease that is over.
-func (l *lease) led() error {
+func (l *lease) deposed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -208,8 +208,8 @@ func (l *lease) fail(step string, err error) error {
 }
 
 // reading runs f in one snapshot.
-func (l *lease) reading(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
-	err := l.led()
+func (l *lease) inReadTx(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
+	err := l.deposed()
 	if err == nil {
 		err = l.s.read(ctx, f)
 	}
@@ -220,8 +220,8 @@ func (l *lease) reading(ctx context.Context, step string, f func(tx *sql.Tx) err
 }
 
 // writing runs f in a transaction that only the leader may begin.
-func (l *lease) writing(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
-	err := l.led()
+func (l *lease) inWriteTx(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
+	err := l.deposed()
 	if err == nil {
 		err = l.s.write(ctx, func(tx *sql.Tx) error {
 			if err := l.confirm(ctx, tx); err != nil {
@@ -239,7 +239,7 @@ func (l *lease) writing(ctx context.Context, step string, f func(tx *sql.Tx) err
 // Mark implements [outbox.Lease]: there is nothing to note, see the package's
 // comment.
 func (l *lease) Mark(context.Context) (outbox.Mark, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("mark", err)
 	}
 	return struct{}{}, nil
@@ -248,7 +248,7 @@ func (l *lease) Mark(context.Context) (outbox.Mark, error) {
 // Settled implements [outbox.Lease]: no row with a number below one that was
 // seen is ever still to come.
 func (l *lease) Settled(context.Context, outbox.Mark) (bool, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return false, l.fail("ask for transactions of", err)
 	}
 	return true, nil
@@ -256,7 +256,7 @@ func (l *lease) Settled(context.Context, outbox.Mark) (bool, error) {
 
 // Tail implements [outbox.Lease]: there is none.
 func (l *lease) Tail(context.Context) (outbox.Tail, error) {
-	if err := l.led(); err != nil {
+	if err := l.deposed(); err != nil {
 		return nil, l.fail("follow the log of", err)
 	}
 	return nil, errNoLog

@@ -34,7 +34,7 @@ func lockFile(path string) (*fileLock, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
-		if l.holds() == nil {
+		if l.check() == nil {
 			return l, nil
 		}
 		// Somebody has deleted the file meanwhile: the lock is on what is gone.
@@ -45,7 +45,7 @@ func lockFile(path string) (*fileLock, error) {
 }
 
 // holds is nil while the locked file is the one that others find.
-func (l *fileLock) holds() error {
+func (l *fileLock) check() error {
 	mine, err := l.file.Stat()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ const message = `
   created_at INTEGER NOT NULL DEFAULT ` + nowMicros
 
 // copied is the columns that a message keeps when it moves between tables.
-const copied = "bucket, id, topic, msg_key, payload, headers, dedup_key"
+const messageColumns = "bucket, id, topic, msg_key, payload, headers, dedup_key"
 
 const autoincrement = " INTEGER PRIMARY KEY AUTOINCREMENT,"
 
@@ -88,7 +88,7 @@ type meta struct {
 }
 
 // usable refuses tables that this code must not touch.
-func (t *tables) usable() error {
+func (t *tables) checkVersion() error {
 	switch {
 	case t.meta == nil || t.columns == nil:
 		return outbox.ErrNotMigrated
@@ -256,15 +256,15 @@ func (t *tables) check(plan outbox.Plan) error {
 	case !slices.Contains(t.columns, "seq"):
 		return errors.New("the outbox table is gone, the tables beside it are there")
 	}
-	return t.usable()
+	return t.checkVersion()
 }
 
 // shaped runs f in a snapshot, with what there is.
-func (s *Store) shaped(ctx context.Context, step string, f func(tx *sql.Tx, t *tables) error) error {
+func (s *Store) withTables(ctx context.Context, step string, f func(tx *sql.Tx, t *tables) error) error {
 	err := s.read(ctx, func(tx *sql.Tx) error {
 		t, err := s.inspect(ctx, tx)
 		if err == nil {
-			err = t.usable()
+			err = t.checkVersion()
 		}
 		if err != nil {
 			return err

@@ -12,14 +12,14 @@ import (
 )
 
 // shares is which rows a shard has.
-type shares struct {
+type shardRows struct {
 	all         bool // the only shard: buckets make no difference
 	first, last int  // bucket
 }
 
 // filter keeps rows of the shard, and those that plain SQL has put into no
 // bucket, or into one that there is not, which has looks at.
-func (h *shares) filter() string {
+func (h *shardRows) filter() string {
 	if h.all {
 		return ""
 	}
@@ -28,7 +28,7 @@ func (h *shares) filter() string {
 
 // has reports whether a row belongs to the shard. A producer in plain SQL leaves
 // the bucket open; it is then what outbox.Enqueue would have written.
-func (h *shares) has(bucket sql.NullInt64, key string, id []byte) bool {
+func (h *shardRows) contains(bucket sql.NullInt64, key string, id []byte) bool {
 	if h.all {
 		return true
 	}
@@ -45,7 +45,7 @@ func (h *shares) has(bucket sql.NullInt64, key string, id []byte) bool {
 const rowColumns = "o.seq, o.bucket, o.id, o.topic, o.msg_key, o.payload, o.headers, o.dedup_key, o.created_at"
 
 // scanRow reads a row, and more columns behind it.
-func (h *shares) scanRow(rows *sql.Rows, more ...any) (r outbox.Row, ours bool, err error) {
+func (h *shardRows) scanRow(rows *sql.Rows, more ...any) (r outbox.Row, ours bool, err error) {
 	var bucket sql.NullInt64
 	var id, headers []byte
 	var dedup sql.NullString
@@ -59,7 +59,7 @@ func (h *shares) scanRow(rows *sql.Rows, more ...any) (r outbox.Row, ours bool, 
 	if len(headers) > 0 {
 		r.Headers, r.Unreadable = outbox.DecodeHeaders(headers)
 	}
-	return r, h.has(bucket, r.Key, id), nil
+	return r, h.contains(bucket, r.Key, id), nil
 }
 
 func (l *lease) pending() string {
@@ -95,7 +95,7 @@ func (l *lease) readText(req outbox.ReadRequest) string {
 
 // Read implements [outbox.Lease].
 func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (page outbox.Page, err error) {
-	err = l.reading(ctx, "read", func(tx *sql.Tx) error {
+	err = l.inReadTx(ctx, "read", func(tx *sql.Tx) error {
 		page = outbox.Page{Rows: l.rows[:0]}
 		rows, err := tx.QueryContext(ctx, l.readText(req))
 		if err != nil {
@@ -133,7 +133,7 @@ func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (page outbox.P
 
 // Pending implements [outbox.Lease].
 func (l *lease) Pending(ctx context.Context, after, last int64, limit int) (out []int64, err error) {
-	err = l.reading(ctx, "list", func(tx *sql.Tx) error {
+	err = l.inReadTx(ctx, "list", func(tx *sql.Tx) error {
 		out = nil
 		rows, err := tx.QueryContext(ctx, "SELECT o.seq, o.bucket, o.msg_key, o.id"+l.s.sql(" FROM {outbox} o WHERE ")+l.pending()+l.filter()+
 			"o.seq > ? AND o.seq <= ? ORDER BY o.seq", after, last)
@@ -149,7 +149,7 @@ func (l *lease) Pending(ctx context.Context, after, last int64, limit int) (out 
 			if err := rows.Scan(&seq, &bucket, &key, &id); err != nil {
 				return err
 			}
-			if l.has(bucket, key, id) {
+			if l.contains(bucket, key, id) {
 				out = append(out, seq)
 			}
 		}
@@ -161,9 +161,9 @@ func (l *lease) Pending(ctx context.Context, after, last int64, limit int) (out 
 // Fetch implements [outbox.Lease].
 func (l *lease) Fetch(ctx context.Context, seqs []int64) (out []outbox.Row, err error) {
 	if len(seqs) == 0 {
-		return nil, l.reading(ctx, "fetch rows of", func(*sql.Tx) error { return nil })
+		return nil, l.inReadTx(ctx, "fetch rows of", func(*sql.Tx) error { return nil })
 	}
-	err = l.reading(ctx, "fetch rows of", func(tx *sql.Tx) error {
+	err = l.inReadTx(ctx, "fetch rows of", func(tx *sql.Tx) error {
 		out = nil
 		rows, err := tx.QueryContext(ctx, "SELECT "+rowColumns+l.s.sql(" FROM {outbox} o WHERE ")+l.pending()+"o.seq IN "+inList+" ORDER BY o.seq", numbers(seqs))
 		if err != nil {

@@ -84,13 +84,13 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	}
 	s.replacer = strings.NewReplacer(pairs...)
 	if err := s.connect(ctx); err != nil {
-		return nil, errors.Join(s.fail("open", s.unopened(err)), s.Close())
+		return nil, errors.Join(s.fail("open", s.explainOpen(err)), s.Close())
 	}
 	return s, nil
 }
 
 // unopened says why a file cannot be opened, where SQLite says that it cannot.
-func (s *Store) unopened(err error) error {
+func (s *Store) explainOpen(err error) error {
 	var e *driver.Error
 	if !errors.As(err, &e) || e.Code()&0xff != lib.SQLITE_CANTOPEN {
 		return err
@@ -168,7 +168,7 @@ func (h *handles) close() error {
 var errReplaced = errors.New("the file of the database has been removed or replaced")
 
 // there is nil while the file that is open is the one that others find.
-func (s *Store) there() error {
+func (s *Store) checkFile() error {
 	now, err := os.Stat(s.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("look at the file: %w", err)
@@ -181,10 +181,10 @@ func (s *Store) there() error {
 
 // follow opens the file that lies at the path now, if it is another one. What still
 // uses the connections to the old one fails.
-func (s *Store) follow(ctx context.Context) error {
+func (s *Store) reopenIfReplaced(ctx context.Context) error {
 	s.following.Lock()
 	defer s.following.Unlock()
-	err := s.there()
+	err := s.checkFile()
 	if !errors.Is(err, errReplaced) {
 		return err
 	}

@@ -47,7 +47,7 @@ func shorten(text string) string {
 
 // Ack implements [outbox.Lease].
 func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
-	return l.writing(ctx, "acknowledge rows of", func(tx *sql.Tx) error {
+	return l.inWriteTx(ctx, "acknowledge rows of", func(tx *sql.Tx) error {
 		if len(rows) == 0 {
 			return nil
 		}
@@ -83,7 +83,7 @@ func noteOf(ids bool) string {
 
 // Park implements [outbox.Lease].
 func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
-	return l.writing(ctx, "park rows of", func(tx *sql.Tx) error {
+	return l.inWriteTx(ctx, "park rows of", func(tx *sql.Tx) error {
 		for _, n := range p {
 			column, value, update := "", "", ""
 			if l.ids {
@@ -103,7 +103,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 
 // Parked implements [outbox.Lease].
 func (l *lease) Parked(ctx context.Context) (out []outbox.Parking, err error) {
-	err = l.reading(ctx, "read notes of", func(tx *sql.Tx) error {
+	err = l.inReadTx(ctx, "read notes of", func(tx *sql.Tx) error {
 		out = nil
 		rows, err := tx.QueryContext(ctx, l.s.sql("SELECT p.seq, p.attempts, p.due_at - "+nowMicros+", p.error, o.bucket, o.msg_key, o.id "+
 			"FROM {parked} p CROSS JOIN {outbox} o WHERE "+l.pending()+noteOf(l.ids)+" ORDER BY p.seq"))
@@ -120,7 +120,7 @@ func (l *lease) Parked(ctx context.Context) (out []outbox.Parking, err error) {
 			if err := rows.Scan(&p.Seq, &p.Attempts, &micros, &p.Error, &bucket, &key, &id); err != nil {
 				return err
 			}
-			if p.Delay = time.Duration(micros) * time.Microsecond; l.has(bucket, key, id) {
+			if p.Delay = time.Duration(micros) * time.Microsecond; l.contains(bucket, key, id) {
 				p.ID = outbox.ID(id)
 				out = append(out, p)
 			}
@@ -132,10 +132,10 @@ func (l *lease) Parked(ctx context.Context) (out []outbox.Parking, err error) {
 
 // Bury implements [outbox.Lease].
 func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
-	return l.writing(ctx, "bury rows of", func(tx *sql.Tx) error {
+	return l.inWriteTx(ctx, "bury rows of", func(tx *sql.Tx) error {
 		for _, n := range b {
-			err := l.s.exec(ctx, tx, "INSERT INTO {dead} (seq, "+copied+", created_at, attempts, reason, error) "+
-				"SELECT o.seq, "+copied+", o.created_at, ?, ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ? AND "+sameID,
+			err := l.s.exec(ctx, tx, "INSERT INTO {dead} (seq, "+messageColumns+", created_at, attempts, reason, error) "+
+				"SELECT o.seq, "+messageColumns+", o.created_at, ?, ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ? AND "+sameID,
 				n.Attempts, n.Reason, shorten(n.Error), n.Seq, n.ID[:])
 			if err != nil {
 				return err
@@ -164,7 +164,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 		}
 		if moved = len(seqs); moved > 0 {
 			list := numbers(seqs)
-			if err := s.exec(ctx, tx, "INSERT INTO {outbox} ("+copied+") SELECT "+copied+" FROM {scheduled} WHERE seq IN "+inList+" ORDER BY available_at, seq", list); err != nil {
+			if err := s.exec(ctx, tx, "INSERT INTO {outbox} ("+messageColumns+") SELECT "+messageColumns+" FROM {scheduled} WHERE seq IN "+inList+" ORDER BY available_at, seq", list); err != nil {
 				return err
 			}
 			if err := s.exec(ctx, tx, "DELETE FROM {scheduled} WHERE seq IN "+inList, list); err != nil {

@@ -36,7 +36,7 @@ func (p *payloads) has(last string) bool {
 // tableMadeAnew drops the tables below a relay and makes them again. Their numbers
 // begin again, below those that it has seen, and what follows the log must follow
 // the new table. The sweep, which would find them in the end, never runs.
-func tableMadeAnew(s *suite) {
+func tableRecreated(s *suite) {
 	claims := []outbox.ClaimMode{outbox.Poll}
 	if s.Tail {
 		claims = append(claims, outbox.Log)

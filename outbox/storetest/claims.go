@@ -89,7 +89,7 @@ func mixedRelays(s *suite) {
 
 // sessionsStay checks that a database without a pooler before it is not taken for
 // one.
-func sessionsStay(s *suite) {
+func noPooler(s *suite) {
 	if c, ok := s.Open(s.T, "").(outbox.Checker); ok {
 		s.check(c.Check(s.ctx()))
 	}

@@ -44,7 +44,7 @@ func ackIsIdempotent(s *suite) {
 
 // A row that has the number of one that was delivered, since the table was emptied and
 // its numbers begin again, is not taken for it.
-func ackNamesRows(layout outbox.Layout) func(s *suite) {
+func ackMatchesIDs(layout outbox.Layout) func(s *suite) {
 	return func(s *suite) {
 		l := s.lead(s.migrated(outbox.Plan{Layout: layout}), 0)
 		s.enqueue(messages(3)...)
@@ -67,7 +67,7 @@ func ackNamesRows(layout outbox.Layout) func(s *suite) {
 }
 
 // Nor is it parked or buried for the other.
-func notesNameRows(layout outbox.Layout) func(s *suite) {
+func notesMatchIDs(layout outbox.Layout) func(s *suite) {
 	return func(s *suite) {
 		store := s.migrated(outbox.Plan{Layout: layout})
 		l := s.lead(store, 0)
@@ -99,7 +99,7 @@ func notesNameRows(layout outbox.Layout) func(s *suite) {
 }
 
 // A row that has the number of one that failed does not take over its attempts.
-func notesAreOfRowsNotNumbers(s *suite) {
+func notesOfReusedNumbers(s *suite) {
 	store := s.migrated(outbox.Plan{})
 	l := s.lead(store, 0)
 	s.enqueue(messages(3)...)

@@ -136,7 +136,7 @@ func readManyGaps(s *suite) {
 //	relay                            reads 2          reads 1
 func lateCommit(s *suite) {
 	if s.OneWriter {
-		s.writersTakeTurns()
+		s.oneWriter()
 		return
 	}
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
@@ -165,7 +165,7 @@ func lateCommit(s *suite) {
 
 // writersTakeTurns is what databases with one writer promise instead: numbers
 // ascend with commits, and a mark is settled as soon as nobody writes.
-func (s *suite) writersTakeTurns() {
+func (s *suite) oneWriter() {
 	s.Helper()
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
 	var last int64
@@ -227,7 +227,7 @@ func rolledBackGap(s *suite) {
 // begin later do not hold it up, however busy the producers are.
 func settledNotOfLaterOnes(s *suite) {
 	if s.OneWriter {
-		s.writersTakeTurns()
+		s.oneWriter()
 		return
 	}
 	l := s.lead(s.migrated(outbox.Plan{}), 0)

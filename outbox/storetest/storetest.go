@@ -89,13 +89,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"OneSnapshot", oneSnapshot},
 		{"Shards", shards},
 		{"AckIsIdempotent", ackIsIdempotent},
-		{"AckNamesRows", ackNamesRows(outbox.Queue)},
-		{"AckNamesRowsOfHistory", ackNamesRows(outbox.History)},
-		{"NotesNameRows", notesNameRows(outbox.Queue)},
-		{"NotesNameRowsOfHistory", notesNameRows(outbox.History)},
+		{"AckNamesRows", ackMatchesIDs(outbox.Queue)},
+		{"AckNamesRowsOfHistory", ackMatchesIDs(outbox.History)},
+		{"NotesNameRows", notesMatchIDs(outbox.Queue)},
+		{"NotesNameRowsOfHistory", notesMatchIDs(outbox.History)},
 		{"FetchAndPending", fetchAndPending},
 		{"ParkedOutlivesLease", parkedOutlivesLease},
-		{"NotesAreOfRowsNotNumbers", notesAreOfRowsNotNumbers},
+		{"NotesAreOfRowsNotNumbers", notesOfReusedNumbers},
 		{"NotesInOlderTables", notesInOlderTables},
 		{"ClaimsKeepToBytes", claimsKeepToBytes},
 		{"BuryAndRequeue", buryAndRequeue},
@@ -112,9 +112,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"ClaimWindow", claimWindow},
 		{"MixedClaims", mixedClaims},
 		{"MixedRelays", mixedRelays},
-		{"SessionsStay", sessionsStay},
+		{"SessionsStay", noPooler},
 		{"Tail", tail},
-		{"TableMadeAnew", tableMadeAnew},
+		{"TableMadeAnew", tableRecreated},
 		{"Status", status},
 		{"List", list},
 		{"Purge", purge},
@@ -130,7 +130,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"Partitions", partitions},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			ClearOfMidnight(t)
+			AvoidMidnight(t)
 			s.test(&suite{T: t, Harness: fresh(t)})
 		})
 	}
@@ -145,7 +145,7 @@ type suite struct {
 // ClearOfMidnight waits for midnight (UTC) where that is near: partitions are by
 // day and by month, so that a test in whose middle another day begins has one more
 // of them to do with than it counts on.
-func ClearOfMidnight(t testing.TB) {
+func AvoidMidnight(t testing.TB) {
 	t.Helper()
 	now := time.Now()
 	if left := outbox.Daily.Next(now).Sub(now); left < patience {

@@ -101,7 +101,7 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	if ln != nil {
 		serving.Go(func() error { return front.Serve(watched, ln, r.log) })
 	}
-	store, err := outboxctl.Patiently(ctx, r.log, "the database", front.Awaits, func() (outbox.Store, error) {
+	store, err := outboxctl.Retry(ctx, r.log, "the database", front.SetWaiting, func() (outbox.Store, error) {
 		return r.cfg.db.Open(ctx, r.cfg.store)
 	})
 	if r.stopped(ctx, err) {
@@ -111,7 +111,7 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 		return fmt.Errorf("open %s: %w", r.cfg.db.Address, err)
 	}
 	defer func() { err = joinClose(err, store) }()
-	sink, err := outboxctl.Patiently(ctx, r.log, "the broker", front.Awaits, func() (open.Sink, error) { return r.openSink(ctx) })
+	sink, err := outboxctl.Retry(ctx, r.log, "the broker", front.SetWaiting, func() (open.Sink, error) { return r.openSink(ctx) })
 	if r.stopped(ctx, err) {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	}
 	r.announce(sink, ln)
 	if ln != nil {
-		front.Hand(r.service, admin.Registry(r.service.Collector()), ln.Addr())
+		front.SetService(r.service, admin.Registry(r.service.Collector()), ln.Addr())
 	}
 	if err := r.serve(ctx); err != nil {
 		return err
@@ -163,14 +163,14 @@ func (r *relayVerb) openSink(ctx context.Context) (open.Sink, error) {
 		o.To = r.stdout
 		return stdout.New(ctx, o)
 	}
-	redis.SetLogger(unsaid{}) // it would write each failure beside the relay's own log
+	redis.SetLogger(discardLogger{}) // it would write each failure beside the relay's own log
 	return open.Open(ctx, r.cfg.sink)
 }
 
 // unsaid is a logger of package redis.
-type unsaid struct{}
+type discardLogger struct{}
 
-func (unsaid) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
 func (r *relayVerb) announce(sink fmt.Stringer, admin net.Listener) {
 	attrs := []any{

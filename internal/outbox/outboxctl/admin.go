@@ -29,7 +29,7 @@ func (s *Service) handler(metrics prometheus.Gatherer, loopback bool) http.Handl
 
 // inWords is the state in words: the rates since the start, and where to look
 // further.
-func (s *Service) inWords() string {
+func (s *Service) describe() string {
 	now := s.Snapshot()
 	began := Snapshot{At: s.began}
 	text := fmt.Sprintf("weir outbox relay of %s, running for %s\n\n%s\n", s.Table(), now.At.Sub(s.began).Round(time.Second), Line(&began, &now, s.Claim()))

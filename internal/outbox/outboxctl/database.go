@@ -184,8 +184,8 @@ func as[S outbox.Store](s S, err error) (outbox.Store, error) {
 // passing are what a server says that will take connections again, or soon: one
 // that starts or stops, or has as many connections as it takes.
 var (
-	passingPostgres = []string{"57P03", "57P01", "57P02", "53300"}
-	passingMySQL    = []uint16{1040, 1053, 1203, 1205, 1213, 1317, 1926, 1927, 3169, 4031}
+	transientPostgres = []string{"57P03", "57P01", "57P02", "53300"}
+	transientMySQL    = []uint16{1040, 1053, 1203, 1205, 1213, 1317, 1926, 1927, 3169, 4031}
 )
 
 // IsAway reports whether an error of Open says that the server cannot be reached, or
@@ -199,9 +199,9 @@ func IsAway(err error) bool {
 	case errors.Is(err, outbox.ErrNotMigrated), errors.Is(err, outbox.ErrNewer):
 		return false
 	case errors.As(err, &pg):
-		return slices.Contains(passingPostgres, pg.Code) || strings.HasPrefix(pg.Code, "08")
+		return slices.Contains(transientPostgres, pg.Code) || strings.HasPrefix(pg.Code, "08")
 	case errors.As(err, &my):
-		return slices.Contains(passingMySQL, my.Number)
+		return slices.Contains(transientMySQL, my.Number)
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, driver.ErrBadConn), errors.Is(err, mysqldriver.ErrInvalidConn), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNREFUSED):

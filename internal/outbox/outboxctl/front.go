@@ -22,14 +22,14 @@ type Front struct {
 }
 
 // Awaits says what is waited for.
-func (f *Front) Awaits(what string) {
+func (f *Front) SetWaiting(what string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.awaits = what
 }
 
 // Hand lets the service answer from now on.
-func (f *Front) Hand(s *Service, metrics prometheus.Gatherer, addr net.Addr) {
+func (f *Front) SetService(s *Service, metrics prometheus.Gatherer, addr net.Addr) {
 	h := s.handler(metrics, admin.IsLoopback(addr))
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,7 +38,7 @@ func (f *Front) Hand(s *Service, metrics prometheus.Gatherer, addr net.Addr) {
 
 // Serve answers on ln until ctx ends, and closes ln.
 func (f *Front) Serve(ctx context.Context, ln net.Listener, log *slog.Logger) error {
-	early := f.early(admin.IsLoopback(ln.Addr()))
+	early := f.waitingHandler(admin.IsLoopback(ln.Addr()))
 	return admin.Serve(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		h := f.handler
@@ -51,7 +51,7 @@ func (f *Front) Serve(ctx context.Context, ln net.Listener, log *slog.Logger) er
 }
 
 // early answers before there is a service: the process is healthy, not ready.
-func (f *Front) early(loopback bool) http.Handler {
+func (f *Front) waitingHandler(loopback bool) http.Handler {
 	mux := admin.Mux(prometheus.NewRegistry())
 	notReady := func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()

@@ -35,7 +35,7 @@ const (
 // maintain does what is due until ctx ends. It returns an error for what the
 // tables do not allow, and calls allowed if they allow it.
 func (s *Service) maintain(ctx context.Context, allowed func()) error {
-	desc, err := s.described(ctx)
+	desc, err := s.awaitDescription(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -57,7 +57,7 @@ func (s *Service) maintain(ctx context.Context, allowed func()) error {
 		case s.cfg.Relay.Claim != outbox.SkipLocked && s.relay.Stats().Leading == 0:
 			pause = leaderPoll
 		default:
-			if err := s.turn(ctx, m); err != nil && ctx.Err() == nil {
+			if err := s.maintainOnce(ctx, m); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn("maintenance failed, trying again", "table", s.store.Name(), "error", err)
 				pause = min(pause, maintainRetry)
 			}
@@ -69,7 +69,7 @@ func (s *Service) maintain(ctx context.Context, allowed func()) error {
 }
 
 // described waits for a database that is away.
-func (s *Service) described(ctx context.Context) (outbox.Description, error) {
+func (s *Service) awaitDescription(ctx context.Context) (outbox.Description, error) {
 	for {
 		desc, err := s.store.Describe(ctx)
 		if err == nil || errors.Is(err, outbox.ErrNotMigrated) || errors.Is(err, outbox.ErrNewer) || !sleep(ctx, leaderPoll) {
@@ -89,7 +89,7 @@ func (m Maintenance) check(desc outbox.Description) error {
 }
 
 // turn does everything once.
-func (s *Service) turn(ctx context.Context, m Maintenance) error {
+func (s *Service) maintainOnce(ctx context.Context, m Maintenance) error {
 	var errs []error
 	if p, ok := s.store.(outbox.Partitioner); ok && m.Partitions.Period != outbox.Unpartitioned {
 		report, err := p.MaintainPartitions(ctx, m.Partitions)

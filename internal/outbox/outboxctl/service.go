@@ -92,7 +92,7 @@ func NewService(store outbox.Store, sink outbox.Sink, cfg Config) (*Service, err
 		return nil, err
 	}
 	s := &Service{store: store, relay: relay, cfg: cfg, began: time.Now()}
-	s.page = live.New(live.Config{Page: page(), Source: &panels{s: s}, Journal: cfg.Journal, Words: s.inWords, Log: cfg.Log})
+	s.page = live.New(live.Config{Page: page(), Source: &panels{s: s}, Journal: cfg.Journal, Words: s.describe, Log: cfg.Log})
 	return s, nil
 }
 
@@ -157,7 +157,7 @@ func (s *Service) count(ctx context.Context, empty func()) error {
 		s.asked = began
 		s.mu.Unlock()
 		snap := s.Snapshot()
-		s.look(ctx, &snap)
+		s.readTables(ctx, &snap)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -215,7 +215,7 @@ func doneWith(s *outbox.Stats) uint64 {
 }
 
 // look fills in what the database says.
-func (s *Service) look(ctx context.Context, snap *Snapshot) {
+func (s *Service) readTables(ctx context.Context, snap *Snapshot) {
 	err := func() (err error) {
 		if snap.Description, err = s.store.Describe(ctx); err != nil {
 			return err
@@ -263,7 +263,7 @@ const (
 
 // silent is for how long the tables have not answered, 0 while that may be the length of
 // a count.
-func (s *Service) silent() time.Duration {
+func (s *Service) unresponsive() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked.IsZero() {
@@ -279,7 +279,7 @@ func (s *Service) silent() time.Duration {
 // led: else why not.
 func (s *Service) Ready() error {
 	snap := s.Snapshot()
-	switch silent := s.silent(); {
+	switch silent := s.unresponsive(); {
 	case snap.StatusErr != nil:
 		return snap.StatusErr
 	case silent > 0:
@@ -307,7 +307,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // Patiently repeats open until it succeeds, ctx ends, or it fails for a reason
 // for which waiting cannot help (see [IsAway]). The log and awaits get what, the
 // name of the thing that it waits for.
-func Patiently[T any](ctx context.Context, log *slog.Logger, what string, awaits func(string), open func() (T, error)) (T, error) {
+func Retry[T any](ctx context.Context, log *slog.Logger, what string, awaits func(string), open func() (T, error)) (T, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		v, err := open()
 		if err == nil || !IsAway(err) {

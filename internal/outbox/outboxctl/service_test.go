@@ -327,10 +327,10 @@ func TestPatiently(t *testing.T) {
 		&mysqldriver.MySQLError{Number: 1053, Message: "Server shutdown in progress"}, mysqldriver.ErrInvalidConn, nil,
 	}
 	n := 0
-	if _, err := Patiently(t.Context(), slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { n++; return n, answers[n-1] }); err != nil || n != len(answers) {
+	if _, err := Retry(t.Context(), slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { n++; return n, answers[n-1] }); err != nil || n != len(answers) {
 		t.Errorf("ended after %d tries with %v", n, err)
 	}
-	if _, err := Patiently(t.Context(), slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { return 0, refused }); !errors.Is(err, refused) {
+	if _, err := Retry(t.Context(), slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { return 0, refused }); !errors.Is(err, refused) {
 		t.Errorf("a refusal: %v", err)
 	}
 	for _, err := range []error{
@@ -342,7 +342,7 @@ func TestPatiently(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Patiently(ctx, slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { cancel(); return 0, away })
+	_, err := Retry(ctx, slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { cancel(); return 0, away })
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, away) {
 		t.Errorf("a wait that was ended: %v", err)
 	}

@@ -22,7 +22,7 @@ const rounds = 3
 // others is how many sessions are in a transaction beside the one that is looked at. A
 // pooler gives them its idle connections, of which one would be that of this session:
 // with as many idle connections besides, each could get another one in every round.
-const others = 3
+const busySessions = 3
 
 // Session is a session as its client sees it.
 type Session interface {
@@ -75,7 +75,7 @@ func (c *Check) Run(ctx context.Context, unbroken func(context.Context) (bool, e
 }
 
 func compare(ctx context.Context, open func(context.Context) (Session, error)) error {
-	var sessions [1 + others]Session
+	var sessions [1 + busySessions]Session
 	for i := range sessions {
 		s, err := open(ctx)
 		if err != nil {
@@ -89,7 +89,7 @@ func compare(ctx context.Context, open func(context.Context) (Session, error)) e
 		return err
 	}
 	for range rounds {
-		if err := besides(ctx, sessions[0], sessions[1:], first); err != nil {
+		if err := checkIdle(ctx, sessions[0], sessions[1:], first); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func compare(ctx context.Context, open func(context.Context) (Session, error)) e
 
 // besides checks that a session, whose number is first, keeps it while others are in
 // transactions.
-func besides(ctx context.Context, s Session, rest []Session, first int64) (err error) {
+func checkIdle(ctx context.Context, s Session, rest []Session, first int64) (err error) {
 	// Before the transactions: in a pool of one they would keep each other out.
 	if n, err := rest[0].Number(ctx); err != nil || n == first {
 		return pooled(err)

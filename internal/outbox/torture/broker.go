@@ -30,7 +30,7 @@ var everyTrouble = Trouble{Slow: 300, Close: 200, Refuse: 200, Fail: 300}
 // arrival, before it confirms it. It lives in the process of the harness, so
 // that what a relay was told and what arrived can be compared, and it can be
 // killed and restarted like a real one.
-type book struct {
+type ledgerBroker struct {
 	ledger  *Ledger
 	trouble Trouble
 	latency time.Duration
@@ -48,11 +48,11 @@ type book struct {
 }
 
 // order is a request: messages by payload, in their order.
-type order struct{ Payloads [][]byte }
+type publishRequest struct{ Payloads [][]byte }
 
 // receipt answers it: a kind and words for each message, or nothing when all
 // were taken.
-type receipt struct {
+type publishResponse struct {
 	Kinds []kind
 	Words string
 }
@@ -68,12 +68,12 @@ const (
 )
 
 // openBook starts the broker on a port of its own.
-func openBook(ledger *Ledger, trouble Trouble, latency time.Duration) (*book, error) {
+func startLedgerBroker(ledger *Ledger, trouble Trouble, latency time.Duration) (*ledgerBroker, error) {
 	held, err := lab.ReservePorts(1)
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger's broker: %w", err)
 	}
-	b := &book{ledger: ledger, trouble: trouble, latency: latency, addr: held.Addrs()[0], held: held, conns: map[net.Conn]struct{}{}}
+	b := &ledgerBroker{ledger: ledger, trouble: trouble, latency: latency, addr: held.Addrs()[0], held: held, conns: map[net.Conn]struct{}{}}
 	if err := b.Restart(context.Background()); err != nil {
 		return nil, errors.Join(err, held.Release())
 	}
@@ -82,7 +82,7 @@ func openBook(ledger *Ledger, trouble Trouble, latency time.Duration) (*book, er
 
 // look has the broker look, before it takes a message, whether the transaction of
 // the message can be seen. It is set before the first request.
-func (b *book) look(visible func(context.Context, []Entry) (map[Entry]bool, error)) {
+func (b *ledgerBroker) setVisible(visible func(context.Context, []Entry) (map[Entry]bool, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.visible = visible
@@ -90,7 +90,7 @@ func (b *book) look(visible func(context.Context, []Entry) (map[Entry]bool, erro
 
 // inspect looks for the transactions of a request. While the database is away
 // nothing is known.
-func (b *book) inspect(o order) {
+func (b *ledgerBroker) checkVisible(o publishRequest) {
 	b.mu.Lock()
 	visible := b.visible
 	b.mu.Unlock()
@@ -110,7 +110,7 @@ func (b *book) inspect(o order) {
 		return
 	}
 	for _, e := range entries {
-		b.ledger.Looked(e, seen[e])
+		b.ledger.NoteVisible(e, seen[e])
 	}
 }
 
@@ -118,10 +118,10 @@ func (b *book) inspect(o order) {
 const lookPatience = 5 * time.Second
 
 // Address is what Worker opens.
-func (b *book) Address() string { return bookScheme + b.addr }
+func (b *ledgerBroker) Address() string { return ledgerScheme + b.addr }
 
 // Restart listens again where it did before.
-func (b *book) Restart(context.Context) error {
+func (b *ledgerBroker) Restart(context.Context) error {
 	l, err := net.Listen("tcp", b.addr)
 	if err != nil {
 		return fmt.Errorf("open the ledger's broker: %w", err)
@@ -134,7 +134,7 @@ func (b *book) Restart(context.Context) error {
 }
 
 // Kill ends all connections, answered or not.
-func (b *book) Kill() {
+func (b *ledgerBroker) Kill() {
 	b.mu.Lock()
 	if b.listen != nil {
 		_ = b.listen.Close()
@@ -148,12 +148,12 @@ func (b *book) Kill() {
 }
 
 // Stop is Kill for good.
-func (b *book) Stop(context.Context) error {
+func (b *ledgerBroker) Stop(context.Context) error {
 	b.Kill()
 	return b.held.Release()
 }
 
-func (b *book) accept(l net.Listener) {
+func (b *ledgerBroker) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -178,16 +178,16 @@ func (b *book) accept(l net.Listener) {
 }
 
 // serve answers requests until the connection ends.
-func (b *book) serve(c net.Conn) {
+func (b *ledgerBroker) serve(c net.Conn) {
 	in, out := gob.NewDecoder(c), gob.NewEncoder(c)
 	for {
-		var o order
+		var o publishRequest
 		if in.Decode(&o) != nil {
 			return
 		}
-		b.inspect(o)
+		b.checkVisible(o)
 		time.Sleep(b.latency)
-		if one(b.trouble.Slow) {
+		if oneIn(b.trouble.Slow) {
 			time.Sleep(250 * time.Millisecond)
 		}
 		r, ok := b.take(o)
@@ -198,15 +198,15 @@ func (b *book) serve(c net.Conn) {
 }
 
 // one is true once in n times; never for n 0.
-func one(n int) bool { return n > 0 && rand.IntN(n) == 0 }
+func oneIn(n int) bool { return n > 0 && rand.IntN(n) == 0 }
 
 // take writes a request into the ledger. ok is false when the connection shall
 // be closed without an answer.
-func (b *book) take(o order) (r receipt, ok bool) {
-	if one(b.trouble.Refuse) {
-		return receipt{Kinds: fill(len(o.Payloads), away), Words: "the broker takes nothing at the moment"}, true
+func (b *ledgerBroker) take(o publishRequest) (r publishResponse, ok bool) {
+	if oneIn(b.trouble.Refuse) {
+		return publishResponse{Kinds: fill(len(o.Payloads), away), Words: "the broker takes nothing at the moment"}, true
 	}
-	if one(b.trouble.Close) {
+	if oneIn(b.trouble.Close) {
 		o.Payloads = o.Payloads[:len(o.Payloads)/2]
 		defer func() { ok = false }()
 	}
@@ -222,7 +222,7 @@ func (b *book) take(o order) (r receipt, ok bool) {
 			kinds[i], r.Words = rejected, "poison"
 		case behind[e.Chain]:
 			kinds[i] = heldBack
-		case one(b.trouble.Fail):
+		case oneIn(b.trouble.Fail):
 			kinds[i], r.Words = failed, "the broker has a bad moment"
 			behind[e.Chain] = !isFree(e.Chain)
 		default:
@@ -246,24 +246,24 @@ func fill(n int, k kind) []kind {
 }
 
 // bookScheme begins the address of the ledger's broker.
-const bookScheme = "ledger://"
+const ledgerScheme = "ledger://"
 
 // bookSink is the relay's side of the ledger's broker. It implements
 // [outbox.Sink].
-type bookSink struct {
+type ledgerSink struct {
 	addr string
 
 	mu   sync.Mutex
-	idle []*bookConn
+	idle []*ledgerConn
 }
 
-type bookConn struct {
+type ledgerConn struct {
 	net.Conn
 	in  *gob.Decoder
 	out *gob.Encoder
 }
 
-func (s *bookSink) conn(ctx context.Context) (*bookConn, error) {
+func (s *ledgerSink) conn(ctx context.Context) (*ledgerConn, error) {
 	s.mu.Lock()
 	if n := len(s.idle); n > 0 {
 		c := s.idle[n-1]
@@ -276,11 +276,11 @@ func (s *bookSink) conn(ctx context.Context) (*bookConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bookConn{c, gob.NewDecoder(c), gob.NewEncoder(c)}, nil
+	return &ledgerConn{c, gob.NewDecoder(c), gob.NewEncoder(c)}, nil
 }
 
 // Publish implements [outbox.Sink].
-func (s *bookSink) Publish(ctx context.Context, msgs []outbox.Message) []error {
+func (s *ledgerSink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	r, err := s.send(ctx, msgs)
 	if err != nil {
 		err = outbox.Unavailable(fmt.Errorf("ledger: %w", err))
@@ -312,7 +312,7 @@ func (s *bookSink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	return errs
 }
 
-func (s *bookSink) send(ctx context.Context, msgs []outbox.Message) (r receipt, err error) {
+func (s *ledgerSink) send(ctx context.Context, msgs []outbox.Message) (r publishResponse, err error) {
 	c, err := s.conn(ctx)
 	if err != nil {
 		return r, err
@@ -327,7 +327,7 @@ func (s *bookSink) send(ctx context.Context, msgs []outbox.Message) (r receipt, 
 		s.idle = append(s.idle, c)
 		s.mu.Unlock()
 	}()
-	var o order
+	var o publishRequest
 	for i := range msgs {
 		o.Payloads = append(o.Payloads, msgs[i].Payload)
 	}
@@ -344,7 +344,7 @@ func (s *bookSink) send(ctx context.Context, msgs []outbox.Message) (r receipt, 
 }
 
 // Close implements [outbox.Sink].
-func (s *bookSink) Close() error {
+func (s *ledgerSink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.idle {

@@ -23,7 +23,7 @@ var Sinks = []string{"ledger", "redis", "nats", "rabbitmq", "kafka"}
 
 // broker is where relays deliver to.
 type broker interface {
-	mortal
+	killableServer
 	// Address is what a relay opens.
 	Address() string
 }
@@ -35,7 +35,7 @@ type reader interface {
 
 // realBroker is a server of the lab.
 type realBroker struct {
-	mortal
+	killableServer
 	address string
 	version string
 	all     func(ctx context.Context, each func(payload []byte)) error
@@ -55,7 +55,7 @@ func startBroker(ctx context.Context, name string, ledger *Ledger, trouble Troub
 	cfg := lab.BrokerConfig{}
 	switch name {
 	case "ledger":
-		b, err := openBook(ledger, trouble, latency)
+		b, err := startLedgerBroker(ledger, trouble, latency)
 		if err != nil {
 			return nil, err
 		}

@@ -25,7 +25,7 @@ import (
 var Engines = []string{"postgres", "mariadb", "mysql", "sqlite"}
 
 // mortal is a server that can be killed and started again.
-type mortal interface {
+type killableServer interface {
 	Kill()
 	Restart(ctx context.Context) error
 	Stop(ctx context.Context) error
@@ -35,7 +35,7 @@ type mortal interface {
 type database struct {
 	outboxctl.Database
 	version string
-	server  mortal // nil: not ours to kill
+	server  killableServer // nil: not ours to kill
 	pool    *sql.DB
 	table   string
 	stop    []func(context.Context) error

@@ -62,11 +62,11 @@ func TestPoisonAmongThousands(t *testing.T) {
 func TestBrokerInTrouble(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
-		b, err := openBook(r.ledger, Trouble{Slow: 20, Close: 8, Refuse: 8, Fail: 50}, 0)
+		b, err := startLedgerBroker(r.ledger, Trouble{Slow: 20, Close: 8, Refuse: 8, Fail: 50}, 0)
 		r.check(err)
 		r.Cleanup(func() { r.check(b.Stop(context.Background())) })
 		b.Kill() // not there at first
-		sink := &bookSink{addr: b.addr}
+		sink := &ledgerSink{addr: b.addr}
 		relay, _ := r.relay(sink, outbox.Config{Batch: 20})
 		for k := range 10 {
 			r.enqueue(fmt.Sprintf("k%d", k), 1, 100)

@@ -17,23 +17,23 @@ import (
 type fleet struct {
 	command []string // starts a process that runs Worker
 	env     []string
-	order   Order
+	order   WorkerConfig
 	logs    io.Writer
 
 	mu     sync.Mutex // guards what follows
-	ships  []*ship
-	counts Word // of processes that have ended
+	ships  []*relayProcess
+	counts WorkerReport // of processes that have ended
 	died   []string
 }
 
 // ship is one relay process.
-type ship struct {
+type relayProcess struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	done chan struct{} // closed when it was reaped
 
 	mu     sync.Mutex
-	word   Word
+	word   WorkerReport
 	killed bool
 }
 
@@ -58,8 +58,8 @@ func (f *fleet) launch() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a relay: %w", err)
 	}
-	s := &ship{cmd: cmd, in: in, done: make(chan struct{})}
-	go f.attend(s, out) // ends with the process
+	s := &relayProcess{cmd: cmd, in: in, done: make(chan struct{})}
+	go f.readReports(s, out) // ends with the process
 	f.mu.Lock()
 	f.ships = append(f.ships, s)
 	f.mu.Unlock()
@@ -69,10 +69,10 @@ func (f *fleet) launch() error {
 }
 
 // attend listens to a process until it ends.
-func (f *fleet) attend(s *ship, out io.Reader) {
+func (f *fleet) readReports(s *relayProcess, out io.Reader) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		var w Word
+		var w WorkerReport
 		if json.Unmarshal(lines.Bytes(), &w) == nil { // the last line of a killed process may be cut
 			s.mu.Lock()
 			s.word = w
@@ -96,7 +96,7 @@ func (f *fleet) attend(s *ship, out io.Reader) {
 }
 
 // leading reports whether the process says that it leads, and whether by the log.
-func (s *ship) leading() (leads, tails bool) {
+func (s *relayProcess) leading() (leads, tails bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.word.Leading > 0, s.word.Tailing > 0
@@ -104,7 +104,7 @@ func (s *ship) leading() (leads, tails bool) {
 
 // pick chooses whom it shall meet: mostly one that leads, as only those have
 // something to lose, but sometimes any.
-func (f *fleet) pick() (victim *ship, leads, tails bool) {
+func (f *fleet) pick() (victim *relayProcess, leads, tails bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	order := rand.Perm(len(f.ships))
@@ -121,7 +121,7 @@ func (f *fleet) pick() (victim *ship, leads, tails bool) {
 }
 
 // follower is a relay that leads and follows the log, or nil.
-func (f *fleet) follower() *ship {
+func (f *fleet) follower() *relayProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.ships {
@@ -134,7 +134,7 @@ func (f *fleet) follower() *ship {
 
 // kill kills a process and takes it out of the fleet. It returns when the
 // process is gone.
-func (f *fleet) kill(s *ship) error {
+func (f *fleet) kill(s *relayProcess) error {
 	s.mu.Lock()
 	s.killed = true
 	s.mu.Unlock()
@@ -172,7 +172,7 @@ func (f *fleet) stop() {
 
 // ended returns the sums of what the processes that are gone have said, and who
 // ended without having been killed.
-func (f *fleet) ended() (Word, []string) {
+func (f *fleet) totals() (WorkerReport, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.counts, f.died

@@ -127,7 +127,7 @@ func (l *Ledger) Delivered(e Entry) {
 
 // Looked notes whether the transaction of a delivery could be seen by another
 // session of the database when it arrived.
-func (l *Ledger) Looked(e Entry, seen bool) {
+func (l *Ledger) NoteVisible(e Entry, seen bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.looked++
@@ -138,10 +138,10 @@ func (l *Ledger) Looked(e Entry, seen bool) {
 }
 
 // mostWrong is how many examples of what is wrong are kept.
-const mostWrong = 20
+const maxExamples = 20
 
 func (l *Ledger) note(format string, args ...any) {
-	if len(l.wrong) < mostWrong {
+	if len(l.wrong) < maxExamples {
 		l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 	}
 }

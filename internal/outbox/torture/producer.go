@@ -39,13 +39,13 @@ type producer struct {
 	*database
 	ledger *Ledger
 	counts *writing
-	chains []progress
+	chains []chainState
 	slow   bool // some transactions stay open for long
 	poison bool // some messages are poison
 }
 
 // progress is where a chain is.
-type progress struct {
+type chainState struct {
 	name    string
 	next    int // N of its next message
 	attempt int // of the next message
@@ -62,7 +62,7 @@ func newProducer(d *database, ledger *Ledger, counts *writing, id int, slow, poi
 		if i == chainsEach-1 {
 			name = fmt.Sprintf("%s-%d", free, id)
 		}
-		p.chains = append(p.chains, progress{name: name, next: 1, attempt: 1})
+		p.chains = append(p.chains, chainState{name: name, next: 1, attempt: 1})
 	}
 	return p
 }
@@ -79,7 +79,7 @@ func (p *producer) run(ctx context.Context) {
 }
 
 // step is one transaction.
-func (p *producer) step(ctx context.Context, c *progress) (err error) {
+func (p *producer) step(ctx context.Context, c *chainState) (err error) {
 	// Not ctx: a transaction that was begun is brought to its end.
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -97,21 +97,21 @@ func (p *producer) step(ctx context.Context, c *progress) (err error) {
 	n := 1 + rand.IntN(3)
 	entries := make([]Entry, n)
 	for i := range entries {
-		entries[i] = Entry{c.name, c.next + i, c.attempt, p.poison && one(400)}
+		entries[i] = Entry{c.name, c.next + i, c.attempt, p.poison && oneIn(400)}
 	}
 	c.attempt++
 	if err := p.write(work, tx, entries); err != nil {
 		p.counts.errors.Add(1)
-		settled := p.decided(work, c)
+		settled := p.resolveUnknown(work, c)
 		return errors.Join(err, settled, tx.Rollback())
 	}
 	switch {
-	case one(12):
+	case oneIn(12):
 		p.counts.rolledBack.Add(1)
 		return tx.Rollback()
-	case one(150):
+	case oneIn(150):
 		p.counts.hungUp.Add(1)
-		return p.hangUp(work, tx)
+		return p.disconnect(work, tx)
 	}
 	if err := tx.Commit(); err != nil {
 		p.counts.unknown.Add(1)
@@ -132,7 +132,7 @@ func (p *producer) write(ctx context.Context, tx *sql.Tx, entries []Entry) error
 		msgs[i] = outbox.Message{Topic: topic, Key: e.Chain, Payload: e.encode()}
 		if isFree(e.Chain) {
 			msgs[i].Key = ""
-			if one(20) {
+			if oneIn(20) {
 				msgs[i].AvailableAt = time.Now().Add(time.Duration(rand.IntN(300)) * time.Millisecond)
 			}
 		}
@@ -141,9 +141,9 @@ func (p *producer) write(ctx context.Context, tx *sql.Tx, entries []Entry) error
 		return err
 	}
 	switch {
-	case p.slow && one(60):
+	case p.slow && oneIn(60):
 		pause(ctx, time.Duration(100+rand.IntN(400))*time.Millisecond)
-	case one(3):
+	case oneIn(3):
 		pause(ctx, time.Duration(rand.IntN(15))*time.Millisecond)
 	}
 	for _, e := range entries {
@@ -162,7 +162,7 @@ func (p *producer) write(ctx context.Context, tx *sql.Tx, entries []Entry) error
 
 // decided finds out, after a COMMIT of unknown outcome, whether it happened:
 // the attempt that follows has failed, maybe because it did.
-func (p *producer) decided(ctx context.Context, c *progress) error {
+func (p *producer) resolveUnknown(ctx context.Context, c *chainState) error {
 	if !c.unknown {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (p *producer) decided(ctx context.Context, c *progress) error {
 
 // hangUp ends a transaction by closing its connection, as a process does that
 // is killed: that is what drivers do when a statement's context ends.
-func (p *producer) hangUp(ctx context.Context, tx *sql.Tx) error {
+func (p *producer) disconnect(ctx context.Context, tx *sql.Tx) error {
 	if text, ok := sleeps[p.Engine]; ok {
 		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()

@@ -172,7 +172,7 @@ func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 		return nil, err
 	}
 	began := time.Now()
-	if err := r.storm(ctx); err != nil {
+	if err := r.runFaults(ctx); err != nil {
 		return nil, err
 	}
 	r.result.Seconds = time.Since(began).Seconds()
@@ -213,10 +213,10 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.broker, err = startBroker(ctx, r.Sink, r.ledger, trouble, brokerLatency); err != nil {
 		return err
 	}
-	if b, ok := r.broker.(*book); ok {
-		b.look(r.db.visible)
+	if b, ok := r.broker.(*ledgerBroker); ok {
+		b.setVisible(r.db.visible)
 	}
-	r.fleet = &fleet{command: r.Worker, env: r.WorkerEnv, logs: r.WorkerLog, order: Order{
+	r.fleet = &fleet{command: r.Worker, env: r.WorkerEnv, logs: r.WorkerLog, order: WorkerConfig{
 		Database: r.db.Text, Table: r.db.table, Sink: r.broker.Address(), Claim: r.Claim.String(),
 		// A sweep would repair what shall be seen.
 		MaxInFlight: r.MaxInFlight, SweepEvery: 24 * time.Hour,
@@ -233,7 +233,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 }
 
 // storm lets producers commit while things are killed.
-func (r *run) storm(ctx context.Context) error {
+func (r *run) runFaults(ctx context.Context) error {
 	calm, cancel := context.WithTimeout(ctx, r.Duration)
 	defer cancel()
 	var producers sync.WaitGroup
@@ -243,10 +243,10 @@ func (r *run) storm(ctx context.Context) error {
 	}
 	var failures [4]error
 	var killers sync.WaitGroup
-	killers.Go(func() { failures[0] = r.often(calm, r.Kills, r.killRelay) })
-	killers.Go(func() { failures[1] = r.often(calm, r.Pauses, r.pauseRelay) })
-	killers.Go(func() { failures[2] = r.often(calm, r.DatabaseKills, r.killDatabase) })
-	killers.Go(func() { failures[3] = r.often(calm, r.BrokerKills, r.killBroker) })
+	killers.Go(func() { failures[0] = r.repeatRandomly(calm, r.Kills, r.killRelay) })
+	killers.Go(func() { failures[1] = r.repeatRandomly(calm, r.Pauses, r.pauseRelay) })
+	killers.Go(func() { failures[2] = r.repeatRandomly(calm, r.DatabaseKills, r.killDatabase) })
+	killers.Go(func() { failures[3] = r.repeatRandomly(calm, r.BrokerKills, r.killBroker) })
 	killers.Wait()
 	producers.Wait()
 	return errors.Join(append(failures[:], ctx.Err())...)
@@ -254,7 +254,7 @@ func (r *run) storm(ctx context.Context) error {
 
 // often does something n times: at a random moment of each n-th of Duration. What
 // comes late, as all does that takes longer than its part, is caught up with.
-func (r *run) often(ctx context.Context, n int, f func(context.Context) error) error {
+func (r *run) repeatRandomly(ctx context.Context, n int, f func(context.Context) error) error {
 	began := time.Now()
 	for i := range n {
 		gap := r.Duration / time.Duration(n)
@@ -270,7 +270,7 @@ func (r *run) often(ctx context.Context, n int, f func(context.Context) error) e
 }
 
 // follower is a relay that leads and follows the log, if one must be awaited.
-func (r *run) follower(ctx context.Context) *ship {
+func (r *run) follower(ctx context.Context) *relayProcess {
 	for r.Following && ctx.Err() == nil {
 		if s := r.fleet.follower(); s != nil {
 			// Not at the first moment: what it does then is read what was left.
@@ -342,7 +342,7 @@ func (r *run) killBroker(ctx context.Context) error {
 const restartPatience = 2 * time.Minute
 
 // restart brings a server back. The end of the storm is no reason not to.
-func restart(ctx context.Context, m mortal, what string) error {
+func restart(ctx context.Context, m killableServer, what string) error {
 	pause(ctx, rand.N(300*time.Millisecond))
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartPatience)
 	defer cancel()
@@ -370,18 +370,18 @@ func (r *run) drain(ctx context.Context) error {
 }
 
 // headway is what changes while messages are delivered.
-type headway struct {
+type drainProgress struct {
 	left    int64
 	arrived int
 	err     error
 }
 
-func (r *run) progress(ctx context.Context) headway {
+func (r *run) progress(ctx context.Context) drainProgress {
 	s, err := r.store.Status(ctx)
 	if err != nil {
-		return headway{arrived: r.ledger.Arrived(), err: errUnknown}
+		return drainProgress{arrived: r.ledger.Arrived(), err: errUnknown}
 	}
-	return headway{left: s.Pending + s.Scheduled, arrived: r.ledger.Arrived()}
+	return drainProgress{left: s.Pending + s.Scheduled, arrived: r.ledger.Arrived()}
 }
 
 // errUnknown stands for all errors of looking, so that they can be compared.
@@ -422,7 +422,7 @@ func (r *run) judge(ctx context.Context) error {
 	if b, ok := r.broker.(*realBroker); ok {
 		res.Sink = b.version
 	}
-	words, died := r.fleet.ended()
+	words, died := r.fleet.totals()
 	res.TakeOvers, res.Retries, res.Outages, res.Stray = words.TakeOvers, words.Retries, words.Outages, words.Stray
 	if n := res.Kills + res.Database + res.Broker; n > 0 {
 		res.DuplicatesPerKill = float64(res.Duplicates) / float64(n)

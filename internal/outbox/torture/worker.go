@@ -19,7 +19,7 @@ import (
 
 // Order is what a relay process is told, as one line of JSON on its standard
 // input, so that no password is seen in a list of processes.
-type Order struct {
+type WorkerConfig struct {
 	Database string `json:"database"`
 	Table    string `json:"table"`
 	Sink     string `json:"sink"`
@@ -33,7 +33,7 @@ type Order struct {
 
 // Word is what a relay process says of itself, one line of JSON on its standard
 // output whenever something has changed.
-type Word struct {
+type WorkerReport struct {
 	Leading   int64             `json:"leading"`
 	Tailing   int64             `json:"tailing"`
 	TakeOvers uint64            `json:"take_overs"`
@@ -53,7 +53,7 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) 
 	if err != nil {
 		return fmt.Errorf("read the order: %w", err)
 	}
-	var o Order
+	var o WorkerConfig
 	if err := json.Unmarshal(line, &o); err != nil {
 		return fmt.Errorf("read the order: %w", err)
 	}
@@ -64,7 +64,7 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) 
 	return o.relay(ctx, out, log)
 }
 
-func (o *Order) relay(ctx context.Context, out io.Writer, log *slog.Logger) error {
+func (o *WorkerConfig) relay(ctx context.Context, out io.Writer, log *slog.Logger) error {
 	claim, err := outbox.ParseClaimMode(o.Claim)
 	if err != nil {
 		return err
@@ -73,14 +73,14 @@ func (o *Order) relay(ctx context.Context, out io.Writer, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	store, err := patiently(ctx, log, "database", func() (outbox.Store, error) {
+	store, err := retryOpen(ctx, log, "database", func() (outbox.Store, error) {
 		return db.Open(ctx, outboxctl.StoreOptions{Table: o.Table})
 	})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	sink, err := patiently(ctx, log, "broker", func() (outbox.Sink, error) { return openSink(ctx, o.Sink) })
+	sink, err := retryOpen(ctx, log, "broker", func() (outbox.Sink, error) { return openSink(ctx, o.Sink) })
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (o *Order) relay(ctx context.Context, out io.Writer, log *slog.Logger) erro
 }
 
 // config is quick where the defaults would make a run of kills slow.
-func (o *Order) config(claim outbox.ClaimMode, log *slog.Logger) outbox.Config {
+func (o *WorkerConfig) config(claim outbox.ClaimMode, log *slog.Logger) outbox.Config {
 	return outbox.Config{
 		Claim: claim, Logger: log, MaxInFlight: o.MaxInFlight, SweepEvery: o.SweepEvery, TakeOver: 20 * time.Millisecond,
 		Retry: outbox.RetryPolicy{MaxAttempts: 1000, Base: 10 * time.Millisecond, Max: 200 * time.Millisecond},
@@ -105,7 +105,7 @@ func (o *Order) config(claim outbox.ClaimMode, log *slog.Logger) outbox.Config {
 
 // patiently repeats open until it succeeds or ctx ends: what is killed comes
 // back.
-func patiently[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
+func retryOpen[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
 	for {
 		v, err := open()
 		if err == nil || ctx.Err() != nil {
@@ -117,8 +117,8 @@ func patiently[T any](ctx context.Context, log *slog.Logger, what string, open f
 }
 
 func openSink(ctx context.Context, address string) (outbox.Sink, error) {
-	if addr, ok := strings.CutPrefix(address, bookScheme); ok {
-		return &bookSink{addr: addr}, nil
+	if addr, ok := strings.CutPrefix(address, ledgerScheme); ok {
+		return &ledgerSink{addr: addr}, nil
 	}
 	return open.Open(ctx, address)
 }
@@ -131,7 +131,7 @@ func report(ctx context.Context, relay *outbox.Relay, out io.Writer) error {
 	var said string
 	for ctx.Err() == nil {
 		s := relay.Stats()
-		text, err := json.Marshal(Word{s.Leading, s.Tailing, s.TakeOvers, s.Stray, s.Retries, s.Outages, s.Buried})
+		text, err := json.Marshal(WorkerReport{s.Leading, s.Tailing, s.TakeOvers, s.Stray, s.Retries, s.Outages, s.Buried})
 		if err != nil {
 			return fmt.Errorf("report: %w", err)
 		}

@@ -88,7 +88,7 @@ func (s *Sink) dialOne(ctx context.Context, server string) (*link, error) {
 		return nil, hint(err)
 	}
 	go l.watch(l.conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
-	go l.reap(l.conn.NotifyClose(make(chan *amqp.Error, 1)))
+	go l.closeDiscarded(l.conn.NotifyClose(make(chan *amqp.Error, 1)))
 	return l, nil
 }
 
@@ -118,7 +118,7 @@ func (l *link) watch(notes <-chan amqp.Blocking) {
 
 // reap closes channels that were left with messages under way. The connection's
 // end ends it.
-func (l *link) reap(end <-chan *amqp.Error) {
+func (l *link) closeDiscarded(end <-chan *amqp.Error) {
 	for {
 		select {
 		case <-end:

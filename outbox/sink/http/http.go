@@ -52,7 +52,7 @@ type Sink struct {
 	target *url.URL
 	client *http.Client
 	slots  chan struct{} // one for each request under way
-	late   *late         // with those of keys that were not answered in time
+	late   *slowKeys         // with those of keys that were not answered in time
 	closed atomic.Bool
 	now    func() time.Time
 }
@@ -81,7 +81,7 @@ func New(_ context.Context, o Options) (*Sink, error) {
 		return nil, fmt.Errorf("http: %w", err)
 	}
 	return &Sink{
-		opts: o, target: target, slots: make(chan struct{}, o.Concurrency), late: newLate(o.Concurrency), now: time.Now,
+		opts: o, target: target, slots: make(chan struct{}, o.Concurrency), late: newSlowKeys(o.Concurrency), now: time.Now,
 		client: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport: &http.Transport{
@@ -111,7 +111,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	chains := sink.Chains(msgs)
 	var next atomic.Int64
 	var stop atomic.Pointer[error] // the endpoint is gone: no use in trying the rest
-	var score tally
+	var score results
 	var wg sync.WaitGroup
 	for range min(len(chains), s.opts.Concurrency) {
 		wg.Go(func() {
@@ -125,18 +125,18 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 }
 
 // tally is how the messages of one call have fared.
-type tally struct{ taken, doubtful atomic.Int64 }
+type results struct{ taken, doubtful atomic.Int64 }
 
 // enough is how many doubtful answers, and not one good, end a call.
-const enough = 8
+const maxDoubtful = 8
 
 // count records an answer, and reports whether the rest of the call is futile.
-func (t *tally) count(err error) bool {
+func (t *results) count(err error) bool {
 	switch {
 	case err == nil:
 		t.taken.Add(1)
 	case outbox.IsDoubtful(err):
-		return t.doubtful.Add(1) >= enough && t.taken.Load() == 0
+		return t.doubtful.Add(1) >= maxDoubtful && t.taken.Load() == 0
 	}
 	return outbox.IsUnavailable(err)
 }
@@ -151,7 +151,7 @@ func (s *Sink) Destination(m *outbox.Message) string {
 
 // chain posts the messages of one key until one fails, or another chain found
 // the endpoint unavailable.
-func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error], score *tally) {
+func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error], score *results) {
 	for n, i := range chain {
 		if stop.Load() == nil {
 			errs[i] = s.post(ctx, &msgs[i])

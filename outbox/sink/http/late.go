@@ -7,20 +7,20 @@ import (
 )
 
 // mostLate are the keys that are remembered.
-const mostLate = 4096
+const maxSlowKeys = 4096
 
 // late are the keys whose last request was not answered in time. Their requests have
 // slots of their own: a route that takes requests and does not answer them would have
 // all that there are, each for as long as the timeout, and others none.
-type late struct {
+type slowKeys struct {
 	slots chan struct{}
 
 	mu   sync.Mutex
 	keys map[string]struct{}
 }
 
-func newLate(slots int) *late {
-	return &late{slots: make(chan struct{}, slots), keys: map[string]struct{}{}}
+func newSlowKeys(slots int) *slowKeys {
+	return &slowKeys{slots: make(chan struct{}, slots), keys: map[string]struct{}{}}
 }
 
 // nameOf is the key, or what stands for it where there is none.
@@ -31,7 +31,7 @@ func nameOf(m *outbox.Message) string {
 	return "\x00" + string(m.ID[:])
 }
 
-func (l *late) has(m *outbox.Message) bool {
+func (l *slowKeys) has(m *outbox.Message) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.keys) == 0 {
@@ -42,7 +42,7 @@ func (l *late) has(m *outbox.Message) bool {
 }
 
 // note takes in whether the request of a message was answered in time.
-func (l *late) note(m *outbox.Message, inTime bool) {
+func (l *slowKeys) note(m *outbox.Message, inTime bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -51,7 +51,7 @@ func (l *late) note(m *outbox.Message, inTime bool) {
 	case inTime:
 	default:
 		for name := range l.keys {
-			if len(l.keys) < mostLate {
+			if len(l.keys) < maxSlowKeys {
 				break
 			}
 			delete(l.keys, name)

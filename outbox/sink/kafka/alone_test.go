@@ -30,7 +30,7 @@ func TestSentAloneStaysInOrder(t *testing.T) {
 	for range c.errs {
 		c.msgs = append(c.msgs, outbox.Message{ID: outbox.NewID(), Topic: "t", Key: "a"})
 	}
-	c.alone(t.Context(), []int{0, 2})
+	c.publishSingly(t.Context(), []int{0, 2})
 	if c.errs[0] != nil || c.errs[1] != failed || c.errs[2] != outbox.ErrHeldBack {
 		t.Errorf("sent alone: %v, want the first taken and the third held back", c.errs)
 	}

@@ -52,8 +52,8 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handshakes{}
-	t := &topics{handshakes: h, create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}, parts: map[string]partitions{}}
+	h := &tlsDialer{}
+	t := &topics{tlsDialer: h, create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}, parts: map[string]partitions{}}
 	opts, err := o.client(t.limitOf, h)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (c *call) publish(ctx context.Context, round []int) {
 	for n, r := range c.records(send) {
 		c.sink.client.Produce(inner, r, func(_ *kgo.Record, err error) { answers <- answer{send[n], err} })
 	}
-	c.sink.depart()
+	c.sink.flush()
 	open := map[int]bool{}
 	for _, i := range send {
 		open[i] = true
@@ -199,13 +199,13 @@ func (c *call) publish(ctx context.Context, round []int) {
 		return
 	}
 	if len(refused) > 0 && len(send) > 1 {
-		c.alone(ctx, refused)
+		c.publishSingly(ctx, refused)
 	}
 }
 
 // depart sends what the producer has gathered, in as few batches as it fits in,
 // and does not wait for the answers.
-func (s *Sink) depart() {
+func (s *Sink) flush() {
 	over, end := context.WithCancel(context.Background())
 	end()
 	_ = s.client.Flush(over) // the context's error, as asked for
@@ -226,7 +226,7 @@ func isOfBatch(err error) bool {
 
 // alone sends messages of batches that were refused one by one: perhaps each of
 // them will do, or all but one.
-func (c *call) alone(ctx context.Context, refused []int) {
+func (c *call) publishSingly(ctx context.Context, refused []int) {
 	again := map[int]bool{}
 	for _, i := range refused {
 		again[i] = true

@@ -120,7 +120,7 @@ func partitioner() kgo.Partitioner { return kgo.StickyKeyPartitioner(nil) }
 
 // client are the options of the client library. limit is the largest batch of a
 // topic, t makes its connections if they are encrypted.
-func (o Options) client(limit func(topic string) int32, t *handshakes) ([]kgo.Opt, error) {
+func (o Options) client(limit func(topic string) int32, t *tlsDialer) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...), kgo.ClientID("weir-outbox"),
 		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytesFn(limit),
@@ -171,7 +171,7 @@ func (o Options) client(limit func(topic string) int32, t *handshakes) ([]kgo.Op
 
 // handshakes makes encrypted connections, and knows why the last one failed: the
 // library tries again and then speaks of its own time-outs.
-type handshakes struct {
+type tlsDialer struct {
 	cfg     *tls.Config
 	timeout time.Duration
 
@@ -179,7 +179,7 @@ type handshakes struct {
 	last error
 }
 
-func (h *handshakes) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (h *tlsDialer) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	conn, err := sink.DialTLS(ctx, h.timeout, h.cfg, address)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +190,7 @@ func (h *handshakes) dial(ctx context.Context, _, address string) (net.Conn, err
 }
 
 // explain adds the failure that an error does not tell of.
-func (h *handshakes) explain(err error) error {
+func (h *tlsDialer) explain(err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.last == nil || errors.Is(err, h.last) {

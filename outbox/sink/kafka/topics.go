@@ -27,7 +27,7 @@ type topic struct {
 // message goes to a topic, and again after one has failed: by the time that the
 // producer finds out, others are on their way behind.
 type topics struct {
-	*handshakes
+	*tlsDialer
 
 	client   *kgo.Client
 	create   bool

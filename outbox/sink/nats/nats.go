@@ -67,7 +67,7 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	if s.conn, err = settings.Connect(); err != nil {
 		return nil, outbox.Unavailable(fmt.Errorf("connect to %v: %w", o, err))
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.openStream(ctx); err != nil {
 		s.conn.Close()
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *Sink) settings(ctx context.Context) (nats.Options, error) {
 	o.ReconnectBufSize = -1
 	o.IgnoreAuthErrorAbort = true
 	o.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) { s.noteError(err) }
-	o.ReconnectedCB = func(*nats.Conn) { s.forgive() }
+	o.ReconnectedCB = func(*nats.Conn) { s.clearDenied() }
 	o.ReconnectErrCB = func(_ *nats.Conn, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Sink) settings(ctx context.Context) (nats.Options, error) {
 }
 
 // begin makes the handle of JetStream and checks the stream.
-func (s *Sink) begin(ctx context.Context) (err error) {
+func (s *Sink) openStream(ctx context.Context) (err error) {
 	more := []jetstream.JetStreamOpt{
 		jetstream.WithPublishAsyncTimeout(s.opts.Timeout),
 		jetstream.WithPublishAsyncMaxPending(1 << 20), // the relay bounds what is in flight
@@ -291,7 +291,7 @@ func (s *Sink) classify(err error) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrReconnectBufExceeded): // there is no connection, and nothing is kept for one
-		if why := s.whyAway(); why != nil {
+		if why := s.connectionError(); why != nil {
 			return outbox.Unavailable(fmt.Errorf("nats: publish: there is no connection: %w", why))
 		}
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
@@ -390,7 +390,7 @@ func (s *Sink) isDenied(subject string, before int) bool {
 
 // forgive forgets what was forbidden: a new connection has the permissions of
 // its own time.
-func (s *Sink) forgive() {
+func (s *Sink) clearDenied() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = nil
@@ -400,7 +400,7 @@ func (s *Sink) forgive() {
 // whyAway is why there is no connection, as far as that is known. The library
 // tells of attempts that reached no server by its callback, of others by the last
 // error.
-func (s *Sink) whyAway() error {
+func (s *Sink) connectionError() error {
 	if err := s.conn.LastError(); err != nil {
 		return err
 	}

@@ -14,19 +14,19 @@ import (
 // lane is one connection, used by one call of Publish at a time. It is a client
 // of its own so that a call whose context ends can close its connection: the
 // library waits for an answer until its time is out.
-type lane struct {
+type connection struct {
 	client *redis.Client
 	// behind: it is not known that replicas have what this connection wrote, or
 	// that there are enough of them. One call of Publish at a time looks.
-	behind bool
+	unconfirmed bool
 
 	mu   sync.Mutex
 	conn net.Conn // the last one made
 }
 
 // newLane returns a lane that connects when it is used.
-func (s *Sink) newLane() *lane {
-	l := &lane{behind: true}
+func (s *Sink) newConnection() *connection {
+	l := &connection{unconfirmed: true}
 	l.client = redis.NewClient(&redis.Options{
 		Addr: s.opts.Server, Username: s.opts.User, Password: s.opts.Password, DB: s.opts.DB,
 		ClientName: "weir-outbox",
@@ -46,7 +46,7 @@ func (s *Sink) newLane() *lane {
 			}
 			return conn, err
 		},
-		OnConnect: s.learn,
+		OnConnect: s.readBulkLimit,
 	})
 	return l
 }
@@ -61,7 +61,7 @@ func (s *Sink) dial(ctx context.Context, network, address string) (net.Conn, err
 
 // during runs f and closes the connection under it when ctx ends. Nothing of
 // this is left when it returns.
-func (l *lane) during(ctx context.Context, f func()) {
+func (l *connection) closeOnDone(ctx context.Context, f func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(over)

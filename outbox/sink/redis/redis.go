@@ -54,7 +54,7 @@ type Sink struct {
 	opts    Options
 	tls     *tls.Config
 	bulk    atomic.Int64
-	lanes   chan *lane // those that are free; nil stands for one not made yet
+	lanes   chan *connection // those that are free; nil stands for one not made yet
 	closing chan struct{}
 	once    sync.Once
 }
@@ -74,15 +74,15 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{opts: o, lanes: make(chan *lane, o.Connections), closing: make(chan struct{})}
+	s := &Sink{opts: o, lanes: make(chan *connection, o.Connections), closing: make(chan struct{})}
 	s.bulk.Store(defaultBulk)
 	if o.Secure {
 		if s.tls, err = o.TLS.Config(); err != nil {
 			return nil, fmt.Errorf("redis: %w", err)
 		}
 	}
-	first := s.newLane()
-	first.during(ctx, func() { err = first.client.Ping(ctx).Err() })
+	first := s.newConnection()
+	first.closeOnDone(ctx, func() { err = first.client.Ping(ctx).Err() })
 	if err != nil {
 		_ = first.client.Close() // the error that counts is the other one
 		if errors.Is(err, io.EOF) && !o.Secure {
@@ -99,7 +99,7 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 
 // learn asks a new connection's server for the longest field that it takes. One
 // that does not tell has the usual limit.
-func (s *Sink) learn(ctx context.Context, conn *redis.Conn) error {
+func (s *Sink) readBulkLimit(ctx context.Context, conn *redis.Conn) error {
 	const name = "proto-max-bulk-len"
 	got, err := conn.ConfigGet(ctx, name).Result()
 	var refused redis.Error
@@ -144,7 +144,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	}
 	defer func() { s.lanes <- l }()
 	b := &batch{sink: s, msgs: msgs, errs: make([]error, len(msgs)), failed: map[string]bool{}, most: maxScript}
-	l.during(ctx, func() {
+	l.closeOnDone(ctx, func() {
 		for b.next < len(msgs) && b.stop == nil {
 			b.run(ctx, l)
 		}
@@ -156,7 +156,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 }
 
 // acquire takes a free connection, and waits for one.
-func (s *Sink) acquire(ctx context.Context) (*lane, error) {
+func (s *Sink) acquire(ctx context.Context) (*connection, error) {
 	select {
 	case <-s.closing:
 		return nil, errClosed
@@ -169,7 +169,7 @@ func (s *Sink) acquire(ctx context.Context) (*lane, error) {
 		return nil, errClosed
 	case l := <-s.lanes:
 		if l == nil {
-			l = s.newLane()
+			l = s.newConnection()
 		}
 		return l, nil
 	}

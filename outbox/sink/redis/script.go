@@ -54,7 +54,7 @@ type batch struct {
 }
 
 // run makes one script's worth of messages and has it run.
-func (b *batch) run(ctx context.Context, l *lane) {
+func (b *batch) run(ctx context.Context, l *connection) {
 	if err := ctx.Err(); err != nil {
 		b.stop = err
 		return
@@ -185,17 +185,17 @@ func appendEntry(args []any, stream, key int, m *outbox.Message) []any {
 // replicas on the same connection. What the script has added when replicas are
 // missing stays added and is sent again: so that this does not go on for as long
 // as they are, nothing is added before they have what was added last.
-func (s *Sink) eval(ctx context.Context, l *lane, keys []string, args []any) ([]string, error) {
-	if s.opts.Replicas > 0 && l.behind {
+func (s *Sink) eval(ctx context.Context, l *connection, keys []string, args []any) ([]string, error) {
+	if s.opts.Replicas > 0 && l.unconfirmed {
 		replicas, err := l.client.Do(ctx, "WAIT", s.opts.Replicas, s.opts.Timeout.Milliseconds()).Int64()
 		if err != nil {
 			return nil, classify(err)
 		}
-		if err := s.enough(replicas); err != nil {
+		if err := s.checkReplicas(replicas); err != nil {
 			return nil, err
 		}
 	}
-	l.behind = true
+	l.unconfirmed = true
 	answers, replicas, err := s.evalOnce(ctx, l.client, keys, args, script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		answers, replicas, err = s.evalOnce(ctx, l.client, keys, args, script.Eval)
@@ -203,15 +203,15 @@ func (s *Sink) eval(ctx context.Context, l *lane, keys []string, args []any) ([]
 	if err != nil {
 		return nil, classify(err)
 	}
-	if err := s.enough(replicas); err != nil {
+	if err := s.checkReplicas(replicas); err != nil {
 		return nil, err
 	}
-	l.behind = false
+	l.unconfirmed = false
 	return answers, nil
 }
 
 // enough reports whether as many replicas as wanted have what was written.
-func (s *Sink) enough(replicas int64) error {
+func (s *Sink) checkReplicas(replicas int64) error {
 	if replicas < int64(s.opts.Replicas) {
 		return outbox.Unavailable(fmt.Errorf("redis: %d replicas have the messages, want %d", replicas, s.opts.Replicas))
 	}
