@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// dialect is how one kind of database writes it.
+// dialect is the SQL of one kind of database.
 type dialect int
 
 const (
@@ -28,13 +28,13 @@ func (d dialect) quote(name string) string {
 	return strings.Join(parts, ".")
 }
 
-// index is the name of the table's index, without a schema.
+// index returns the name of the table's index, without a schema.
 func (d dialect) index(table string) string {
 	return d.quote(strings.ReplaceAll(table[strings.LastIndexByte(table, '.')+1:], ".", "_") + "_at")
 }
 
-// create is the table. Its key is compared byte by byte: with MySQL's usual
-// collations "A" and "a" would be one message.
+// create returns the statements that create the table. Its key has a binary collation: with MySQL's
+// usual collations "A" and "a" would be the same message.
 func (d dialect) create(table string) []string {
 	t := d.quote(table)
 	switch d {
@@ -50,7 +50,7 @@ func (d dialect) create(table string) []string {
 				`at DATETIME(6) NOT NULL, PRIMARY KEY (source, id), KEY ` + d.index(table) + ` (at)) ENGINE=InnoDB`,
 		}
 	}
-	// An index of SQLite lies in the schema of its table, which is named there.
+	// In SQLite the schema is written before the index's name.
 	index := d.index(table)
 	if schema, _, ok := strings.Cut(table, "."); ok {
 		index, t = d.quote(schema)+"."+index, d.quote(table[len(schema)+1:])
@@ -65,7 +65,7 @@ func (d dialect) create(table string) []string {
 // microseconds since 1970, by SQLite's clock.
 const microseconds = `CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)`
 
-// note inserts a row or, if it is there, none.
+// note inserts a row unless it exists.
 func (d dialect) note(table string) string {
 	t := d.quote(table)
 	switch d {
@@ -80,7 +80,7 @@ func (d dialect) note(table string) string {
 	return `INSERT INTO ` + t + ` (source, id, at) VALUES (?, ?, ` + microseconds + `) ON CONFLICT DO NOTHING`
 }
 
-// purge deletes up to purgeBatch rows before a moment.
+// purge deletes up to purgeBatch rows noted before a time.
 func (d dialect) purge(table string) string {
 	t := d.quote(table)
 	switch d {
@@ -92,7 +92,7 @@ func (d dialect) purge(table string) string {
 	return fmt.Sprintf(`DELETE FROM %s WHERE (source, id) IN (SELECT source, id FROM %s WHERE at < ? ORDER BY at LIMIT %d)`, t, t, purgeBatch)
 }
 
-// text is a source or identity as the column takes it.
+// text converts a source or identity for the column.
 func (d dialect) text(s string) any {
 	if d == mysql {
 		return []byte(s) // no character set between here and the column
@@ -100,7 +100,7 @@ func (d dialect) text(s string) any {
 	return s
 }
 
-// moment is a time as the column takes it, whatever the session's time zone.
+// moment converts a time for the column, whatever the session's time zone.
 func (d dialect) moment(t time.Time) any {
 	switch d {
 	case postgres:

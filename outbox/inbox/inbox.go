@@ -10,13 +10,12 @@
 //	if first { /* the effects, through tx */ }
 //	err = tx.Commit()              // then acknowledge to the broker
 //
-// identity is what the sink sent as such: Nats-Msg-Id, AMQP's message-id, the
-// header weir-id in Kafka, the field id in Redis, ce-id over HTTP. source tells
-// streams apart whose identities could meet.
+// identity is the one that the sink sent: Nats-Msg-Id, AMQP's message-id, the header weir-id in
+// Kafka, the field id in Redis, ce-id over HTTP. source distinguishes streams whose identities
+// could collide.
 //
-// Two consumers that have the same message at once are told apart by the primary
-// key: the second waits for the first to end. [Once] then returns false to it if
-// the first committed, and true if that was rolled back.
+// If two consumers have the same message at once, the second waits for the transaction of the
+// first. [Once] then returns false to it if the first committed, and true if it rolled back.
 package inbox
 
 import (
@@ -29,23 +28,21 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultTable is the name of the table when none is given.
+// DefaultTable is the default name of the table.
 const DefaultTable = "weir_inbox"
 
-// MaxLen is the most bytes of a source, and of an identity.
+// MaxLen is the most bytes of a source and of an identity.
 const MaxLen = 255
 
-// Execer is what this package needs of database/sql: a *sql.Tx, or a *sql.Conn
-// or *sql.DB for Migrate and Purge.
+// Execer is implemented by *sql.Tx, and for Migrate and Purge by *sql.Conn and *sql.DB.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Tag is what this package needs of pgx's pgconn.CommandTag.
+// Tag is implemented by pgx's pgconn.CommandTag.
 type Tag interface{ RowsAffected() int64 }
 
-// PgxExecer is what this package needs of pgx: a pgx.Tx, or a *pgx.Conn or
-// *pgxpool.Pool for Migrate and Purge.
+// PgxExecer is implemented by pgx.Tx, and for Migrate and Purge by *pgx.Conn and *pgxpool.Pool.
 type PgxExecer[T Tag] interface {
 	Exec(ctx context.Context, query string, args ...any) (T, error)
 }
@@ -58,16 +55,16 @@ type Tx struct {
 	table   string
 }
 
-// Postgres is a database/sql handle of PostgreSQL, by whichever driver.
+// Postgres returns a handle for database/sql and PostgreSQL, with any driver.
 func Postgres(tx Execer) Tx { return overSQL(tx, postgres) }
 
-// MySQL is a database/sql handle of MySQL or MariaDB.
+// MySQL returns a handle for database/sql and MySQL or MariaDB.
 func MySQL(tx Execer) Tx { return overSQL(tx, mysql) }
 
-// SQLite is a database/sql handle of SQLite.
+// SQLite returns a handle for database/sql and SQLite.
 func SQLite(tx Execer) Tx { return overSQL(tx, sqlite) }
 
-// Pgx is a handle of pgx.
+// Pgx returns a handle for pgx.
 func Pgx[T Tag](tx PgxExecer[T]) Tx {
 	return Tx{dialect: postgres, table: DefaultTable, exec: func(ctx context.Context, query string, args ...any) (int64, error) {
 		tag, err := tx.Exec(ctx, query, args...)
@@ -88,17 +85,16 @@ func overSQL(tx Execer, d dialect) Tx {
 	}}
 }
 
-// Table returns the handle for another table, "name" or "schema.name".
+// Table returns a handle for another table, "name" or "schema.name".
 func (t Tx) Table(name string) Tx {
 	t.table = name
 	return t
 }
 
-// Once notes that the message was had and reports whether this is the first
-// time. It counts when tx commits. It may wait for another consumer's
-// transaction that has the same message. When it fails tx is to be rolled back;
-// a deadlock or a serialization failure is one of the reasons, and passes when
-// the message is delivered again.
+// Once records that the message was received and reports whether this is the first time. It takes
+// effect when tx commits. It may wait for another consumer's transaction with the same message. If
+// it fails, roll tx back; a deadlock or a serialization failure passes when the message is
+// delivered again.
 //
 // Source and identity are compared byte by byte.
 func Once(ctx context.Context, tx Tx, source, identity string) (first bool, err error) {
@@ -133,14 +129,12 @@ func Migrate(ctx context.Context, db Tx) error {
 	return nil
 }
 
-// purgeBatch is how many rows one statement deletes, so that no lock is held
-// for long.
+// purgeBatch is the most rows that one statement deletes, so that no lock is held for long.
 const purgeBatch = 5000
 
-// Purge forgets messages that were noted before the moment given, by the
-// database's clock, and returns how many. A message that comes again after it
-// was forgotten has its effects again: keep them for longer than the broker
-// keeps messages. db should be no transaction, so that each batch is one.
+// Purge deletes messages that were recorded before a time, by the database's clock, and returns how
+// many. A message that is delivered again after that has its effects again: keep messages longer
+// than the broker does. db should not be a transaction, so that each batch is one.
 func Purge(ctx context.Context, db Tx, before time.Time) (int64, error) {
 	var total int64
 	for {

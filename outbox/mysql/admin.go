@@ -13,13 +13,13 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// shape is what statements need to know of the tables.
+// tableInfo is what statements depend on.
 type tableInfo struct {
 	history, parts bool
-	noteIDs        bool // notes of attempts have the id of their row
+	noteIDs        bool // table _parked has column id
 }
 
-// shape reads it, and refuses tables that this code must not touch.
+// tableInfo reads it, and returns an error for tables that this version cannot use.
 func (s *Store) tableInfo(ctx context.Context, c *session, v *server) (tableInfo, error) {
 	t, err := migration{s}.inspect(ctx, c, v)
 	if err == nil {
@@ -31,7 +31,7 @@ func (s *Store) tableInfo(ctx context.Context, c *session, v *server) (tableInfo
 	return tableInfo{t.meta.layout == outbox.History, len(t.partitions) > 0, t.noteIDs}, nil
 }
 
-// shaped runs f with a session and the shape of the tables.
+// withTables runs f with a session and the tables' tableInfo.
 func (s *Store) withTables(ctx context.Context, step string, f func(c *session, t tableInfo) error) error {
 	v, err := s.describeServer(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) withTables(ctx context.Context, step string, f func(c *session, 
 	return nil
 }
 
-// Status implements [outbox.Store]. It counts every pending row.
+// Status implements [outbox.Store]. It reads every pending row.
 func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 	var st outbox.Status
 	err := s.withTables(ctx, "count rows of", func(c *session, t tableInfo) error {
@@ -115,11 +115,11 @@ func (s *Store) leases(ctx context.Context, c *session) ([]outbox.LeaseStatus, e
 	return out, rows.Err()
 }
 
-// moment is how a DATETIME is compared with a time.
+// moment formats a time for comparison with a DATETIME.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999") }
 
-// conditions are what q selects of the table that alias names; created names the
-// column that Since and Before speak of.
+// conditions returns the condition of q for the table with that alias; created is the column
+// for Since and Before.
 func conditions(q outbox.Query, alias, created string) (where string, args []any) {
 	parts := []string{"TRUE"}
 	add := func(condition string, values ...any) {
@@ -133,7 +133,7 @@ func conditions(q outbox.Query, alias, created string) (where string, args []any
 		}
 		add(alias+".id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", ids...)
 	}
-	// As bytes: the collation takes "a" and "a " for the same.
+	// As bytes: in the collation "a" equals "a ".
 	if q.Topic != "" {
 		add("CAST("+alias+".topic AS BINARY) = CAST(? AS BINARY)", q.Topic)
 	}
@@ -152,8 +152,8 @@ func conditions(q outbox.Query, alias, created string) (where string, args []any
 	return strings.Join(parts, " AND "), args
 }
 
-// listing is where messages of one state lie: columns after those of a row are
-// due and ended (microseconds since 1970), attempts, reason and error.
+// listing is the source of messages of one state. extra has the columns due and ended
+// (microseconds since 1970), attempts, reason and error.
 type listing struct{ extra, from, alias, created, order string }
 
 func listingOf(state outbox.State, history, noteIDs bool) (listing, bool) {
@@ -177,7 +177,8 @@ func listingOf(state outbox.State, history, noteIDs bool) (listing, bool) {
 	return listing{}, false
 }
 
-// statusIs is a condition on the status that a queue's rows have without a column.
+// statusIs is a condition on the status; layout Queue has no such column, and all its rows
+// are pending.
 func statusIs(history bool, status string) string {
 	switch {
 	case history:
@@ -188,8 +189,8 @@ func statusIs(history bool, status string) string {
 	return "FALSE"
 }
 
-// List implements [outbox.Store]. Without a state it lists all states, one after
-// the other in time.
+// List implements [outbox.Store]. Without a state it lists all states, ordered by creation
+// time.
 func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, error) {
 	states := []outbox.State{q.State}
 	if q.State == "" {
@@ -268,10 +269,10 @@ func timeOf(micros sql.NullInt64) time.Time {
 	return time.UnixMicro(micros.Int64).UTC()
 }
 
-// batch is how many rows are moved or deleted in one transaction.
+// batch is the number of rows that one transaction moves or deletes.
 const batch = 500
 
-// finished is where messages that are over lie, and their numbers there.
+// endedRows returns the table of dead or delivered messages, its columns and a condition.
 func endedRows(state outbox.State, t tableInfo) (table, number, created, condition string, err error) {
 	switch {
 	case state == outbox.Dead:
@@ -284,10 +285,10 @@ func endedRows(state outbox.State, t tableInfo) (table, number, created, conditi
 	return "", "", "", "", fmt.Errorf("messages that are %s: want dead or delivered", cmp.Or(string(state), "in any state"))
 }
 
-// inBatches runs f with the numbers of messages that q selects, in transactions
-// of their own, until there are none or q.Limit is reached. What gets a greater
-// number than the last while it runs, such as a message that is requeued and dies
-// again, is not meant.
+// inBatches runs f with the numbers of messages that q selects, batch by batch, each in a
+// transaction, until there are no more or q.Limit is reached. It ignores messages with
+// numbers above the highest one at its start, such as a message that is requeued and buried
+// again.
 func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(c *session, table, number string, seqs []int64) error) (int64, error) {
 	var table, number, created, condition string
 	var last sql.NullInt64
@@ -342,8 +343,8 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 	return total, nil
 }
 
-// Requeue implements [outbox.Store]. The messages get new numbers: behind those
-// that a relay has seen.
+// Requeue implements [outbox.Store]. The messages get new numbers, above those that relays
+// have seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
 	moved := messageColumnsOf("o")
 	if q.NewIdentity {

@@ -10,14 +10,14 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// claim is an open transaction that holds the locks of its rows.
+// claim is an open transaction that holds locks on its rows.
 type claim struct {
 	s       *Store
 	v       *server
 	c       *session // nil: finished or released
 	history bool
 	parts   bool
-	ids     bool // notes of attempts have the id of their row
+	ids     bool // table _parked has column id
 	rows    []outbox.Row
 }
 
@@ -58,8 +58,7 @@ func (k *claim) take(ctx context.Context, req outbox.ClaimRequest) error {
 	return nil
 }
 
-// text selects and locks rows, and passes over those that others have locked or
-// whose next attempt is not due.
+// text selects and locks rows. It skips rows that are locked or whose next attempt is not due.
 func (k *claim) text(req outbox.ClaimRequest) string {
 	index, where := "PRIMARY", ""
 	if k.history {
@@ -79,7 +78,7 @@ func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 	bytes := 0
 	return k.c.scan(ctx, k.text(req), func(values []driver.Value) (bool, error) {
 		if req.MaxBytes > 0 && bytes >= req.MaxBytes {
-			return true, nil // read and dropped: to end the statement takes another session, which the pool may lack
+			return true, nil // read and drop: ending the statement takes another session, which the pool may not have
 		}
 		row, _, err := d.row(values)
 		if err != nil {
@@ -96,10 +95,10 @@ func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 // Rows implements [outbox.Claim].
 func (k *claim) Rows() []outbox.Row { return k.rows }
 
-// errFinished is for a claim that has ended.
+// errFinished is the error of a claim that has ended.
 var errFinished = errors.New("the claim has ended already")
 
-// Finish implements [outbox.Claim]. When it fails everything is rolled back.
+// Finish implements [outbox.Claim]. If it fails, everything is rolled back.
 func (k *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
 	if k.c == nil {
 		return k.s.fail("finish a claim of", errFinished)
@@ -144,7 +143,7 @@ func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	return nil
 }
 
-// refsOf names those of the rows that have the numbers.
+// refsOf returns references to the rows with these numbers.
 func refsOf(rows []outbox.Row, seqs []int64) []outbox.Ref {
 	wanted := make(map[int64]struct{}, len(seqs))
 	for _, seq := range seqs {
@@ -154,7 +153,7 @@ func refsOf(rows []outbox.Row, seqs []int64) []outbox.Ref {
 	return slices.DeleteFunc(refs, func(r outbox.Ref) bool { _, ok := wanted[r.Seq]; return !ok })
 }
 
-// unparkOf deletes the notes of acknowledged rows that had one.
+// unparkOf deletes the notes of acknowledged rows.
 func (l *lease) unparkOf(ctx context.Context, c *session, rows []outbox.Row, acked []int64) error {
 	done := make(map[int64]struct{}, len(acked))
 	for _, seq := range acked {

@@ -13,7 +13,7 @@
 //
 // A row takes its number before its transaction commits, and in any order, so a
 // reader finds gaps: numbers whose rows may appear later or never.
-// [outbox.Lease].Mark and Settled say when a gap is dead. InnoDB does not say
+// Mark and Settled of [outbox.Lease] determine when a gap is dead. InnoDB does not tell
 // which transaction took a number, so the proof is based on what sessions do:
 //
 //	session   --[ INSERT: number taken ]--[ transaction is read-write ]--...--[ end ]--
@@ -40,13 +40,13 @@
 // waited for are waited for, too.
 //
 // INNODB_TRX is a copy that the server renews only when it has not been read for
-// 100 ms. A look proves that its copy is new by finding itself in it: it runs in
-// a transaction of its own, and the copy must hold the very text of its
-// statement, which has a number in it that is never used again. MySQL 9 fails to
+// 100 ms. A query proves that its copy is new by finding itself in it: it runs in
+// a transaction of its own, and the copy must contain the text of its statement,
+// which includes a number that is never used again. MySQL 9 fails to
 // show INNODB_TRX while a session executes a statement whose text utf8mb3 does not
 // have; the report of InnoDB's monitor is read instead then.
 //
-// Both looks need the privilege PROCESS. Without it a mark is settled when it is
+// Both queries need the privilege PROCESS. Without it a mark is settled when it is
 // older than Options.MaxTxAge: a transaction that stays open for longer may
 // commit rows that only the relay's sweep finds. Store.Describe says which of
 // the two holds.

@@ -13,10 +13,9 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// lease is the leadership of a shard: an advisory lock, which ends with the
-// session that holds it, and an epoch, which statements of other sessions
-// compare. Reads run in the session that holds the lock, so that one that
-// succeeds was led.
+// lease is the leadership of a shard: an advisory lock, which ends with the session that
+// holds it, and an epoch, which statements in other sessions compare. Reads run in the
+// session that holds the lock, so a read that succeeds had the lock.
 type lease struct {
 	s     *Store
 	v     *server
@@ -27,15 +26,15 @@ type lease struct {
 	last  int  // bucket
 	hist  bool // layout History
 	parts bool // and partitioned
-	ids   bool // notes of attempts have the id of their row
-	// Which table it is; of the goroutine that reads.
+	ids   bool // table _parked has column id
+	// The identity of the table; owned by the goroutine that reads.
 	identity identity
 
 	beat context.CancelFunc // ends the heartbeat
 	done chan struct{}      // closed when it has ended
 	lost chan struct{}
 
-	mu      sync.Mutex // guards the session, as a whole conversation
+	mu      sync.Mutex // guards the session, for a whole conversation
 	c       *session
 	decoder decoder
 	rows    []outbox.Row
@@ -43,32 +42,32 @@ type lease struct {
 
 	rangeBackoff rangeBackoff // of ranges
 
-	readOnly atomic.Bool // the server was, at the last heartbeat
+	readOnly atomic.Bool // whether the server was, at the last heartbeat
 
 	state  sync.Mutex // guards what follows
 	ended  bool       // lost or given up
 	parked map[int64]struct{}
-	// made is when the rows that were read and not yet acknowledged were created,
-	// in microseconds since 1970: with it, their acknowledgement looks into one
-	// partition each instead of all. Nil where there are none.
+	// made has the creation times of rows that were read and not yet acknowledged,
+	// in microseconds since 1970: with it, an acknowledgement searches one
+	// partition instead of all. Nil without partitions.
 	made map[int64]int64
-	// seen are numbers of rows that were read: committed, or gone by now.
+	// seen are the numbers of rows that were read: they are committed, or gone.
 	seen numbers
 }
 
 const (
-	// heartbeat is how often the leading session is asked whether it still leads.
+	// heartbeat is how often the session that holds the lock is checked.
 	heartbeat = 400 * time.Millisecond
-	// leasePatience is how long it may take to answer. A server that has died says
-	// so at once; one that is merely slow still holds the lock.
+	// leasePatience is how long it may take to answer. The death of a server is
+	// noticed at once; a slow server still holds the lock.
 	leasePatience = 3 * time.Second
-	// forgotten is after how many seconds without a word the server ends the
-	// session of a relay whose machine has gone.
+	// idleTimeout is after how many idle seconds the server ends the session, for
+	// relays whose machine is gone.
 	idleTimeout = 15
 )
 
-// Lead implements [outbox.Store]. When the context of a Read ends while it runs,
-// its connection ends with it, and so does the leadership.
+// Lead implements [outbox.Store]. Canceling a Read while it runs closes its connection and so
+// ends the leadership.
 func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	v, err := s.describeServer(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	l := &lease{s: s, v: v, shard: shard, c: c, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
 	if err := l.take(ctx); err != nil {
 		if errors.Is(err, outbox.ErrHeld) {
-			c.release(nil) // as it was: a relay that stands by tries several times a second
+			c.release(nil) // unchanged: a standby relay tries several times a second
 		} else {
 			c.discard()
 		}
@@ -92,8 +91,8 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	return l, nil
 }
 
-// take takes the lock, then raises the epoch, which waits for statements of the
-// one that led before.
+// take takes the lock, then increments the epoch, which waits for running statements of the
+// previous leader.
 func (l *lease) take(ctx context.Context) error {
 	got, err := l.c.lock(ctx, l.v.shardLock(l.s, l.shard), 0)
 	if err != nil {
@@ -132,8 +131,8 @@ func (l *lease) take(ctx context.Context) error {
 	return l.raise(ctx)
 }
 
-// identity is a table's: when it was made, and where its numbers were last. MySQL
-// keeps no account of the latter for others than itself, and shows 0.
+// identity identifies a table: its creation time and its next AUTO_INCREMENT value. MySQL does
+// not show a current value of the latter, so it is 0 there.
 type identity struct {
 	made string
 	next int64
@@ -168,8 +167,8 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 		if !l.parts || now.next == 0 {
 			anew = anew || now.made != l.identity.made
 		}
-		// Where partitions were added or dropped MariaDB shows another time, too; a table
-		// that was made anew has lower numbers.
+		// MariaDB also changes the time when partitions are added or dropped; a recreated
+		// table has lower numbers.
 		l.identity.next, l.identity.made = now.next, now.made
 		return err
 	})
@@ -179,7 +178,7 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	return anew, nil
 }
 
-// raise takes the next epoch.
+// raise increments the epoch.
 func (l *lease) raise(ctx context.Context) error {
 	err := retry(ctx, func() error {
 		result, err := l.c.ExecContext(ctx, l.s.sql(
@@ -199,7 +198,7 @@ func (l *lease) raise(ctx context.Context) error {
 	return nil
 }
 
-// watch asks the leading session, at every heartbeat, whether it leads.
+// watch checks the session that holds the lock at every heartbeat.
 func (l *lease) watch(ctx context.Context) {
 	defer close(l.done)
 	tick := time.NewTicker(heartbeat)
@@ -209,8 +208,8 @@ func (l *lease) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			// Its end would end the session, and the lock with it at a moment that
-			// Close does not know.
+			// Canceling it would end the session, and release the lock at a time unknown
+			// to Close.
 			if err := l.check(context.WithoutCancel(ctx)); err != nil {
 				return
 			}
@@ -218,7 +217,7 @@ func (l *lease) watch(ctx context.Context) {
 	}
 }
 
-// check is one heartbeat. It declares the leadership lost.
+// check is one heartbeat. If it fails, the leadership is lost.
 func (l *lease) check(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,12 +225,12 @@ func (l *lease) check(ctx context.Context) error {
 	defer cancel()
 	err := l.confirm(ctx, l.c)
 	if err != nil {
-		l.c.discard() // so that the server lets go of the lock, too
+		l.c.discard() // so that the server releases the lock, too
 	}
 	return err
 }
 
-// confirm compares the epoch, in any session.
+// confirm checks the epoch, in any session.
 func (l *lease) confirm(ctx context.Context, c *session) error {
 	if err := l.deposed(); err != nil {
 		return err
@@ -251,10 +250,10 @@ func (l *lease) confirm(ctx context.Context, c *session) error {
 	return nil
 }
 
-// isOn reads a variable of the server that is a switch, or was one once.
+// isOn parses a boolean server variable; some of them have more values in newer versions.
 func isOn(value string) bool { return value != "" && value != "0" && !strings.EqualFold(value, "OFF") }
 
-// led is the error of a lease that is over.
+// deposed returns ErrDeposed if the lease has ended.
 func (l *lease) deposed() error {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -264,7 +263,7 @@ func (l *lease) deposed() error {
 	return nil
 }
 
-// lose ends the leadership and returns the error that says so.
+// lose ends the leadership and returns ErrDeposed with its cause.
 func (l *lease) lose(cause error) error {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -295,8 +294,8 @@ func (l *lease) Close() error {
 		close(l.lost)
 	}
 	l.state.Unlock()
-	// The server notices that a session has ended when it next looks; anyone who
-	// takes over shall not have to wait for that.
+	// The server may notice late that a session has ended; the next leader should not have to
+	// wait for that.
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.patience)
 	defer cancel()
 	err := l.c.unlock(ctx, l.v.shardLock(l.s, l.shard))
@@ -311,8 +310,8 @@ func (l *lease) fail(step string, err error) error {
 	return l.s.fail(fmt.Sprintf("%s shard %d of", step, l.shard), err)
 }
 
-// reading runs f in the leading session. An error that is not the server's, or
-// one of the session's own end, loses the leadership.
+// inSession runs f in the session that holds the lock. An error that is not a server's answer,
+// or that ends the session, loses the leadership.
 func (l *lease) inSession(f func(c *session) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,5 +326,5 @@ func (l *lease) inSession(f func(c *session) error) error {
 	return l.lose(err)
 }
 
-// errContent marks what rows hold, not what became of the session.
+// errContent marks errors in the content of rows, which do not affect the session.
 var errContent = errors.New("unexpected content")

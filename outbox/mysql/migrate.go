@@ -13,26 +13,26 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// tables is what Migrate finds.
+// tables is the state of the tables that Migrate finds.
 type tables struct {
-	meta       *meta           // nil: nothing is noted
-	columns    []string        // of the outbox table; nil: there is none
-	others     map[string]bool // of the further tables, by suffix
-	noteIDs    bool            // notes of attempts have the id of their row
+	meta       *meta           // nil if there is none
+	columns    []string        // of the outbox table; nil if it does not exist
+	others     map[string]bool // the other tables that exist, by suffix
+	noteIDs    bool            // table _parked has column id
 	leases     int
 	partitions []outbox.Partition
 	now        time.Time // the server's
-	oldest     time.Time // creation of the oldest row; only read to convert
+	oldest     time.Time // creation of the oldest row; only set for a conversion
 }
 
 // meta is the one row of the meta table.
 type meta struct {
-	version int // 0: the migration has not come to its end
+	version int // 0 if the migration is not complete
 	layout  outbox.Layout
-	shards  int // 0: not noted yet
+	shards  int // 0 if not set yet
 }
 
-// usable refuses tables that this code must not touch.
+// checkVersion returns an error for tables that this version cannot use.
 func (t *tables) checkVersion() error {
 	switch {
 	case t.meta == nil || t.meta.version == 0 || t.columns == nil:
@@ -43,16 +43,16 @@ func (t *tables) checkVersion() error {
 	return nil
 }
 
-// Migrate implements [outbox.Store]. Every statement commits by itself and can
-// be repeated, and the next one is chosen by what is there: a run that was broken
-// off is completed by the next. To convert the table to partitions (Plan.Convert)
-// the server copies it; producers wait for as long as that takes.
+// Migrate implements [outbox.Store]. Each statement commits on its own and can be repeated,
+// and each run executes what is missing, so the next run completes an interrupted one. To
+// convert the table to partitions (Plan.Convert), the server copies it; producers wait
+// until it is done.
 func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error) {
 	v, err := s.describeServer(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Check(ctx); err != nil { // its lock is one of a session
+	if err := s.Check(ctx); err != nil { // the migration lock belongs to the session
 		return nil, err
 	}
 	var done []string
@@ -75,7 +75,7 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	return done, nil
 }
 
-// A migration compares the tables with what they should be.
+// migration runs Migrate for a store.
 type migration struct{ *Store }
 
 // migrate works under an advisory lock of its session.
@@ -120,8 +120,8 @@ func firstLine(text string) string {
 	return line
 }
 
-// lockShards takes the leadership of all shards, old and new, when their number
-// is about to change: a relay that leads one must not find its range changed.
+// lockShards takes the locks of all old and new shards if their number is about to change:
+// the range of a shard must not change while a relay leads it.
 func (s migration) lockShards(ctx context.Context, c *session, v *server, t *tables, plan outbox.Plan) (free func() error, err error) {
 	var names []string
 	free = func() error {
@@ -148,7 +148,7 @@ func (s migration) lockShards(ctx context.Context, c *session, v *server, t *tab
 	return free, nil
 }
 
-// lock takes an advisory lock, waiting for the given seconds.
+// lock tries to take an advisory lock and waits up to the given seconds.
 func (c *session) lock(ctx context.Context, name string, seconds int) (bool, error) {
 	var got *int64
 	if err := c.QueryRowContext(ctx, fmt.Sprintf("SELECT GET_LOCK('%s', %d)", name, seconds)).Scan(&got); err != nil {
@@ -157,7 +157,7 @@ func (c *session) lock(ctx context.Context, name string, seconds int) (bool, err
 	return got != nil && *got == 1, nil
 }
 
-// unlock lets an advisory lock go, by the session's end if need be.
+// unlock releases an advisory lock. If that fails, it ends the session.
 func (c *session) unlock(ctx context.Context, name string) error {
 	if c.gone {
 		return nil
@@ -169,9 +169,8 @@ func (c *session) unlock(ctx context.Context, name string) error {
 	return nil
 }
 
-// ddl runs a statement that may need the table for itself: new statements queue
-// up behind it while it waits for those that run, so it waits briefly and comes
-// back.
+// ddl runs a statement that may need an exclusive lock of the table. New statements queue up
+// behind it while it waits for running ones, so it waits only briefly and retries.
 func (c *session) ddl(ctx context.Context, text string, attempts int) error {
 	const wait, pause = 2, 500 * time.Millisecond
 	if err := c.exec(ctx, fmt.Sprintf("SET lock_wait_timeout = %d", wait)); err != nil {
@@ -197,7 +196,7 @@ func (c *session) ddl(ctx context.Context, text string, attempts int) error {
 	}
 }
 
-// inspect reads what there is.
+// inspect reads the state of the tables.
 func (s migration) inspect(ctx context.Context, c *session, v *server) (*tables, error) {
 	t := &tables{others: map[string]bool{}}
 	rows, err := c.QueryContext(ctx, `SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS
@@ -232,8 +231,8 @@ func (s migration) inspect(ctx context.Context, c *session, v *server) (*tables,
 	return t, err
 }
 
-// inspectFor is inspect, and finds the oldest row where the table is to be
-// rebuilt with partitions: they shall reach back to it.
+// inspectFor is inspect. For a conversion it also finds the oldest row, which the partitions
+// must reach back to.
 func (s migration) inspectFor(ctx context.Context, c *session, v *server, plan outbox.Plan) (*tables, error) {
 	t, err := s.inspect(ctx, c, v)
 	if err != nil || t.columns == nil || !plan.Convert {
@@ -278,7 +277,7 @@ func (s migration) inspectRows(ctx context.Context, c *session, t *tables) error
 	return nil
 }
 
-// now is the server's clock.
+// now returns the server's time.
 func (c *session) now(ctx context.Context) (time.Time, error) {
 	var micros int64
 	if err := c.QueryRowContext(ctx, "SELECT "+micros1970("UTC_TIMESTAMP(6)")).Scan(&micros); err != nil {
@@ -287,7 +286,7 @@ func (c *session) now(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(micros).UTC(), nil
 }
 
-// steps are the statements that bring what there is to what plan wants.
+// steps returns the statements that change the tables to what plan wants.
 func (s migration) steps(t *tables, plan outbox.Plan) ([]string, error) {
 	if err := t.check(plan); err != nil {
 		return nil, err
@@ -337,7 +336,7 @@ func (s migration) steps(t *tables, plan outbox.Plan) ([]string, error) {
 	return out, nil
 }
 
-// check refuses what Migrate must not or cannot do.
+// check returns an error for plans that are invalid or do not fit the existing tables.
 func (t *tables) check(plan outbox.Plan) error {
 	if t.meta != nil {
 		if err := t.checkVersion(); err != nil && !errors.Is(err, outbox.ErrNotMigrated) {

@@ -9,23 +9,22 @@ import (
 	"strings"
 )
 
-// monitor is the report of InnoDB's monitor. MySQL 9 cannot show INNODB_TRX while any
-// session executes a statement with a character that utf8mb3 does not have, or bytes
-// that are no character, in its text (errConvert): the report is read instead then. It
-// is of this moment, not a copy.
+// monitor is a parsed report of InnoDB's monitor. MySQL 9 cannot show INNODB_TRX while any
+// session executes a statement whose text has a character that utf8mb3 lacks, or invalid
+// bytes (errConvert); the report is read instead. It is current, not a copy.
 //
-// It shows texts of statements between its own lines, and those may look like them. So
-// it is read in a way that finds what is there and perhaps more: more is waited for.
+// The report contains texts of statements, which may look like its own lines. So the parser
+// may find more transactions than there are: waiting for too many is safe.
 type monitor struct {
 	ages map[uint64]int64 // read-write transactions by number: for how many seconds they have been open
-	own  uint64           // that of the session that asked; 0: it has none
+	own  uint64           // number of the asking session's transaction; 0 if it has none
 }
 
-// listed is the line that a transaction begins with.
+// transactionLine matches the first line of a transaction.
 var transactionLine = regexp.MustCompile(`(?m)^---TRANSACTION (\d+),(?:[^\d\n]* (\d+) sec)?`)
 
-// readMonitor reads a report that was asked for by a statement with never in its text.
-// It knows nothing of one that the server has cut.
+// readMonitor parses a report. never is in the text of the statement that asked for it. ok is
+// false if the server truncated the report.
 func readMonitor(report, never string) (m monitor, ok bool) {
 	const title, end, cut = "LIST OF TRANSACTIONS FOR EACH SESSION:", "END OF INNODB MONITOR OUTPUT", "... truncated..."
 	_, list, found := strings.Cut(report, title)
@@ -50,8 +49,8 @@ func readMonitor(report, never string) (m monitor, ok bool) {
 	return m, true
 }
 
-// monitor asks for a report. With innodb_status_output_locks the server lists
-// transactions one by one, and may pass over some.
+// monitor requests and parses a report. ok is false with innodb_status_output_locks, with which
+// the server may skip transactions.
 func (c *session) monitor(ctx context.Context, never string) (m monitor, ok bool, err error) {
 	var locks bool
 	if err := c.QueryRowContext(ctx, "SELECT @@GLOBAL.innodb_status_output_locks").Scan(&locks); err != nil {

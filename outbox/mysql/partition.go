@@ -11,34 +11,34 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// A partition is named after the period that it holds, p20060102 or p200601,
-// and bounded by the beginning of the next. Two more take what lies before the
-// first and after the last; they are shown as one catch-all.
+// A partition is named after its period, p20060102 or p200601, and bounded by the start of the
+// next. Two more hold what is before the first and after the last; Partitions reports them
+// as one catch-all.
 const (
 	catchPast   = "pmin"
 	catchFuture = "pmax"
 )
 
-// maxPartitions bounds how many partitions are made for old rows; older ones go
-// to the catch-all. Servers allow 8192.
+// maxPartitions is the most partitions that a conversion creates; older rows go to the
+// catch-all. Servers allow 8192.
 const maxPartitions = 4000
 
 var partitionNames = map[outbox.Period]string{outbox.Daily: "p20060102", outbox.Monthly: "p200601"}
 
-// partitionName is the name of the partition that ends at the given bound.
+// partitionName returns the name of the partition that ends at bound.
 func partitionName(p outbox.Period, bound time.Time) string {
 	return p.Start(bound.Add(-time.Microsecond)).Format(partitionNames[p])
 }
 
-// onlyCatchAll reports whether no partition has bounds.
+// onlyCatchAll reports whether there are only catch-all partitions.
 func onlyCatchAll(ps []outbox.Partition) bool {
 	return !slices.ContainsFunc(ps, func(p outbox.Partition) bool {
 		return !p.CatchAll && p.Name != catchPast && p.Name != catchFuture
 	})
 }
 
-// periodOf is the period of partitions, told by their names. When all of them
-// were dropped but the catch-alls, either would do, and it is a day.
+// periodOf returns the period of partitions, according to their names. If only the catch-alls
+// are left, either period would be valid; it returns Daily.
 func periodOf(ps []outbox.Partition) (outbox.Period, error) {
 	if len(ps) == 0 {
 		return outbox.Unpartitioned, nil
@@ -54,8 +54,8 @@ func periodOf(ps []outbox.Partition) (outbox.Period, error) {
 	return outbox.Unpartitioned, fmt.Errorf("its partitions (%s, ...) are neither by day nor by month", ps[0].Name)
 }
 
-// bounds are the ends of the periods from the one that holds from to the one
-// that holds to.
+// bounds returns the ends of the periods from the one that contains from to the one that
+// contains to.
 func bounds(p outbox.Period, from, to time.Time) []time.Time {
 	var out []time.Time
 	for at := p.Next(from); ; at = p.Next(at) {
@@ -66,7 +66,7 @@ func bounds(p outbox.Period, from, to time.Time) []time.Time {
 	}
 }
 
-// partitionClause is what a table is partitioned by; "" for none.
+// partitionClause returns the PARTITION BY clause, "" without partitions.
 func (t *tables) partitionClause(spec outbox.PartitionSpec) string {
 	if spec.Period == outbox.Unpartitioned {
 		return ""
@@ -84,7 +84,7 @@ func (t *tables) partitionClause(spec outbox.PartitionSpec) string {
 	return "\nPARTITION BY RANGE COLUMNS (created_at) (\n  " + strings.Join(defs, ",\n  ") + ")"
 }
 
-// boundary defines a partition by its end.
+// boundary returns the definition of a partition.
 func boundary(name string, end time.Time) string {
 	return fmt.Sprintf("PARTITION %s VALUES LESS THAN ('%s')", name, end.Format(time.DateOnly))
 }
@@ -97,8 +97,8 @@ func definitions(p outbox.Period, bounds []time.Time) []string {
 	return out
 }
 
-// partitions reads the partitions of the outbox table as they lie: the past's
-// catch-all first, the future's last. Only the latter is marked as one.
+// partitions reads the partitions of the outbox table in order: pmin first, pmax last. Only
+// the latter has CatchAll set.
 func (s *Store) partitions(ctx context.Context, c *session, v *server) ([]outbox.Partition, error) {
 	rows, err := c.QueryContext(ctx, `SELECT PARTITION_NAME, PARTITION_DESCRIPTION, TABLE_ROWS FROM information_schema.PARTITIONS
 		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION`, v.database, s.base)
@@ -129,8 +129,7 @@ func (s *Store) partitions(ctx context.Context, c *session, v *server) ([]outbox
 	return out, nil
 }
 
-// parseBound reads a bound as the server writes it: in quotes, as a date or a
-// moment.
+// parseBound parses a bound as the server writes it: a quoted date or datetime.
 func parseBound(text string) (time.Time, error) {
 	text = strings.Trim(text, "'")
 	if len(text) == len(time.DateOnly) {
@@ -176,10 +175,10 @@ func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	return out, nil
 }
 
-// catchAllCount is up to where the rows of the catch-all are counted.
+// catchAllCount is the most rows of the catch-all that are counted.
 const catchAllCount = 1000
 
-// catchAllName is the catch-all as SQL names it in PARTITION (...).
+// catchAllName returns the names of the catch-all partitions for PARTITION (...).
 func catchAllName(ps []outbox.Partition) string {
 	if ps[0].Name == catchPast {
 		return catchPast + ", " + catchFuture
@@ -203,11 +202,10 @@ func (s *Store) hasPending(ctx context.Context, c *session, partition string) (f
 	return found, nil
 }
 
-// MaintainPartitions implements [outbox.Partitioner]. Partitions come out of the
-// one that covers their period by REORGANIZE, which moves the rows that it holds.
-// One is dropped in a lock that keeps all other sessions from reading or writing the
-// table, and which is not granted before every transaction that used it has ended: what is
-// looked for and not found inside cannot come any more.
+// MaintainPartitions implements [outbox.Partitioner]. It creates partitions by REORGANIZE of
+// the partition that covers their period, which moves the rows. It drops a partition under a
+// lock that blocks all other sessions and is granted only after all transactions that used
+// the table have ended, so that no pending row can still appear in it.
 func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
 	v, err := s.describeServer(ctx)
 	if err != nil {
@@ -277,19 +275,18 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 	return err
 }
 
-// reorganisation is one ALTER TABLE that takes new partitions out of another.
+// reorganisation is an ALTER TABLE that splits new partitions off another.
 type reorganisation struct {
 	source, text string
 	created      []string
 }
 
-// reorganisations are what is missing of the periods from lookback before now
-// until ahead after it, and of those since the last partition before: it would
-// else be one of them that spans them all.
+// reorganisations returns what creates the missing partitions from now-Lookback to now+Ahead,
+// and back to the end of the last partition: otherwise one partition would span that time.
 func reorganisations(ps []outbox.Partition, spec outbox.PartitionSpec, now time.Time) []reorganisation {
 	from := now.Add(-spec.Lookback)
 	if spec.Keep > 0 && now.Add(-spec.Keep).After(from) {
-		from = now.Add(-spec.Keep) // what would be dropped at once
+		from = now.Add(-spec.Keep) // older ones would be dropped at once
 	}
 	if n := len(ps); n > 1 && ps[n-2].To.Before(from) {
 		from = ps[n-2].To
@@ -325,9 +322,9 @@ func reorganisations(ps []outbox.Partition, spec outbox.PartitionSpec, now time.
 	return out
 }
 
-// dropPartition drops a partition in which nothing is pending.
+// dropPartition drops a partition unless it has pending rows.
 func (s *Store) dropPartition(ctx context.Context, c *session, v *server, name string) (dropped bool, err error) {
-	// Without the lock first: most that are kept are found so, and nobody waits.
+	// First without the lock: it decides most cases, and nobody has to wait.
 	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
 		return false, err
 	}

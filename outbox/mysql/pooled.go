@@ -12,9 +12,9 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Check implements [outbox.Checker]: two sessions are two threads of the server, by
-// the numbers that the server itself lists, and each stays the one that it is
-// while the other is in a transaction.
+// Check implements [outbox.Checker]: two sessions must be two threads of the server, by the
+// ids in its process list, and each must keep its thread while the other is in a
+// transaction.
 func (s *Store) Check(ctx context.Context) error {
 	err := s.pooled.Run(ctx, nil, func(ctx context.Context) (pooled.Session, error) {
 		conn, err := s.db.Conn(ctx)
@@ -29,16 +29,16 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// compared is a session that is compared with another one.
+// poolCheckSession implements [pooled.Session].
 type poolCheckSession struct{ c *session }
 
-// hiddenTries is how often a session looks for its own statement in the server's list. The
-// server leaves out the text of a thread that another reader of the list holds at that moment.
+// hiddenTries is how often a session looks for its own statement in the process list. The server
+// omits the text of a thread while another session reads its entry.
 const hiddenTries = 100
 
-// Number is the session's, which must be the one that the server lists with a
-// statement of it. MySQL 9 cannot show information_schema.PROCESSLIST at any time: see
-// errConvert.
+// Number returns the connection id, which must be the one that the process list shows for the
+// session's own statement. It uses SHOW PROCESSLIST because MySQL 9 cannot always show
+// information_schema.PROCESSLIST: see errConvert.
 func (c poolCheckSession) Number(ctx context.Context) (id int64, err error) {
 	if err := c.c.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (c poolCheckSession) Number(ctx context.Context) (id int64, err error) {
 	return 0, outbox.ErrPooled
 }
 
-// listed is the number that the server lists with the statement that asks; 0: with none.
+// listedID returns the id that the process list shows for its own statement; 0 if it is missing.
 func (c poolCheckSession) listedID(ctx context.Context) (id int64, err error) {
 	never := fmt.Sprintf("weir-%016x", rand.Uint64())
 	rows, err := c.c.QueryContext(ctx, "SHOW /* "+never+" */ PROCESSLIST")

@@ -12,10 +12,10 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// presence is an advisory lock of a relay that claims with SKIP LOCKED, held by a
-// session of its own. Relays that lead hold the locks of shards. Each side takes
-// its own before it looks for the other's, so of two that begin at once one sees
-// the other at least.
+// presence is an advisory lock of a relay that claims with SKIP LOCKED, held by a dedicated
+// session. Relays that lead hold the locks of shards. Each kind takes its own lock before it
+// checks for the other's, so that of two that start at the same time at least one sees the
+// other.
 type presence struct {
 	s    *Store
 	c    *session
@@ -25,8 +25,8 @@ type presence struct {
 	once sync.Once
 }
 
-// claimLocks is how many locks there are for such relays, since the server shares
-// none. More relays than that rest on the presence of the others.
+// claimLocks is the number of locks for such relays, since the server has no shared advisory
+// locks. Further relays hold none and depend on the others.
 const claimLocks = 32
 
 func (v *server) claimLock(s *Store, i int) string {
@@ -93,7 +93,7 @@ func (c *session) refuseClaims(ctx context.Context, s *Store, v *server) error {
 	return nil
 }
 
-// watch keeps the session from being forgotten, and notices its end.
+// watch keeps the session alive and closes lost when it has ended.
 func (p *presence) watch(ctx context.Context) {
 	defer close(p.done)
 	tick := time.NewTicker(heartbeat)
@@ -122,7 +122,7 @@ func (p *presence) Close() (err error) {
 	p.once.Do(func() {
 		p.stop()
 		<-p.done
-		// The server notices that a session has ended when it next looks.
+		// The server may notice late that a session has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), p.s.patience)
 		defer cancel()
 		if err = p.c.exec(ctx, "DO RELEASE_ALL_LOCKS()"); err != nil {

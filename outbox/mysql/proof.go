@@ -2,39 +2,39 @@ package mysql
 
 import "time"
 
-// look is what one look at the server shows: first at its sessions, then at its
-// transactions. See the package's comment for why in this order.
+// observation is the server's process list and then its transactions, at one time. The package
+// comment explains the order.
 type observation struct {
-	at time.Time // before the first of the two
-	// executing holds the sessions that execute a statement and, where the server
-	// tells, which one.
+	at time.Time // before the first query
+	// executing has the sessions that execute a statement and, if the server shows it,
+	// the statement's number.
 	executing map[int64]string
-	// writing holds the read-write transactions by number, with their sessions;
-	// 0: prepared ones that belong to none.
+	// writing has the sessions of read-write transactions, by transaction number;
+	// 0 for prepared ones, which have no session.
 	writing map[uint64]int64
 }
 
-// grace is how long a statement that has taken a number may take to get into a
-// read-write transaction: innodb_max_purge_lag_delay is 10 s at most.
+// grace is how long a statement that has taken a number may take to start a read-write
+// transaction: innodb_max_purge_lag_delay is at most 10 s.
 const grace = 15 * time.Second
 
-// mark is a moment: what was executing then is in statements at once, which
-// read-write transactions there were is learned later, from a look whose copy of
-// them is newer. It is pure.
+// mark is the set of statements and read-write transactions at one time. The statements are
+// known at once, the transactions only from a later observation whose copy of them is newer.
+// It does no I/O.
 type mark struct {
 	at         time.Time
-	statements map[int64]string // sessions that may yet show a transaction
+	statements map[int64]string // by session; they may still start a transaction
 	writers    map[uint64]struct{}
-	complete   bool // writers is filled
+	complete   bool // writers is set
 }
 
 func newMark(at time.Time, executing map[int64]string) *mark {
 	return &mark{at: at, statements: executing, writers: map[uint64]struct{}{}}
 }
 
-// observe learns from a look that began after the mark was taken, and reports
-// whether the mark is settled. Transactions with numbers from limit on began
-// after the mark; 0: that is not known.
+// observe updates the mark by a later observation, and reports whether it is settled.
+// Transactions with numbers from limit on began after the mark; 0 means that the limit is
+// not known.
 func (m *mark) observe(k *observation, limit uint64) bool {
 	for id := range m.writers {
 		if _, there := k.writing[id]; !there {
@@ -53,7 +53,8 @@ func (m *mark) observe(k *observation, limit uint64) bool {
 	return len(m.statements) == 0 && len(m.writers) == 0
 }
 
-// follow looks at what has become of the statements.
+// updateStatements drops statements that have ended, and moves those that started a transaction
+// to writers.
 func (m *mark) updateStatements(k *observation) {
 	if len(m.statements) == 0 {
 		return
@@ -72,7 +73,7 @@ func (m *mark) updateStatements(k *observation) {
 			continue
 		}
 		delete(m.statements, session)
-		// Its transaction may have been prepared, and so belong to no session now.
+		// Its transaction may have been prepared and have no session now.
 		for id, session := range k.writing {
 			if session == 0 {
 				m.writers[id] = struct{}{}

@@ -11,9 +11,8 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// source is "FROM <outbox> o WHERE <pending> AND <of the shard> AND " by the
-// index that has its rows in order. An optimizer that knows of a few rows only,
-// because statistics lag behind, would rather walk all of them.
+// source returns "FROM <outbox> o WHERE <pending> AND <of the shard> AND ", with the index
+// that is ordered by number: with stale statistics the optimizer might scan the table.
 func (l *lease) source() string {
 	index, where := "PRIMARY", ""
 	if l.hist {
@@ -22,8 +21,8 @@ func (l *lease) source() string {
 	return l.s.sql("FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where + l.shardFilter()
 }
 
-// shardFilter keeps rows of the shard, and those that plain SQL has put into no
-// bucket, or into one that there is not, which the decoder looks at.
+// shardFilter selects rows of the shard, and rows that plain SQL inserted without a valid
+// bucket, which the decoder checks.
 func (l *lease) shardFilter() string {
 	if l.all {
 		return ""
@@ -31,8 +30,8 @@ func (l *lease) shardFilter() string {
 	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL OR o.bucket < 0) AND ", l.first, l.last)
 }
 
-// readText is one statement, and so one snapshot. The parts of a UNION ALL come
-// one after the other, each by number, without a temporary table.
+// readText is one statement, and so one snapshot. The parts of a UNION ALL are returned one
+// after the other, each ordered by number, without a temporary table.
 func (l *lease) readText(req outbox.ReadRequest, limit int) string {
 	var b strings.Builder
 	part := func() {
@@ -74,9 +73,8 @@ func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (outbox.Page, 
 	return page, nil
 }
 
-// read asks for more rows than the page can hold only if other shards' rows,
-// which no bucket keeps apart, came among them: then the page has to hold as many
-// of this shard as if they were not there.
+// read repeats the query with a higher limit if the rows include some of other shards, so that
+// the page has as many rows of this shard as without them.
 func (l *lease) read(ctx context.Context, c *session, req outbox.ReadRequest) (outbox.Page, error) {
 	for limit := req.Limit; ; limit *= 4 {
 		p := pageBuilder{decoder: &l.decoder, req: req, rows: l.rows[:0]}
@@ -91,19 +89,19 @@ func (l *lease) read(ctx context.Context, c *session, req outbox.ReadRequest) (o
 	}
 }
 
-// pageBuilder takes rows until a page is full.
+// pageBuilder collects rows until the page is full.
 type pageBuilder struct {
 	decoder *decoder
 	req     outbox.ReadRequest
 	rows    []outbox.Row
 	bytes   int  // of payload
-	seen    int  // rows, of other shards, too
+	seen    int  // rows, including other shards'
 	full    bool // a row did not fit
-	wasted  int  // bytes of payload of rows that did not fit
+	wasted  int  // payload bytes of rows that did not fit
 }
 
-// maxWaste is how many bytes of payload behind the end of a page are read to the
-// end of the answer; a longer answer is stopped.
+// maxWaste is how many payload bytes after the end of a page are read and dropped before the
+// statement is stopped.
 const maxWaste = 1 << 20
 
 func (p *pageBuilder) add(values []driver.Value) (more bool, err error) {
@@ -142,7 +140,7 @@ func (l *lease) Pending(ctx context.Context, after, last int64, limit int) ([]in
 	var out []int64
 	d := decoder{first: l.first, last: l.last, all: l.all}
 	within := l.s.with
-	if !l.all { // other shards' rows count, too: there may be several statements
+	if !l.all { // the limit includes other shards' rows: there may be several statements
 		within = l.s.inSnapshot
 	}
 	err := within(ctx, func(c *session) error {
@@ -171,8 +169,8 @@ func (l *lease) Pending(ctx context.Context, after, last int64, limit int) ([]in
 	return out, nil
 }
 
-// number reads seq, bucket, msg_key and id: a row's number and whether it is of
-// the shard.
+// number decodes seq, bucket, msg_key and id to a row's number and whether it belongs to the
+// shard.
 func (d *decoder) number(values []driver.Value) (seq int64, ours bool, err error) {
 	if seq, _, err = integer(values[0]); err != nil {
 		return 0, false, err
@@ -221,7 +219,7 @@ func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
 	return out, nil
 }
 
-// remember notes, for Ack, which rows there are and when they were created.
+// remember keeps the numbers and creation times of rows for Ack.
 func (l *lease) remember(rows []outbox.Row) {
 	if !l.hist {
 		l.markSeen(rows)

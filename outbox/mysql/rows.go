@@ -13,23 +13,21 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// micros1970 is a moment as microseconds since 1970, a number in every driver's
-// settings.
+// micros1970 converts a time to microseconds since 1970, which no driver setting affects.
 func micros1970(moment string) string {
 	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + moment + ")"
 }
 
-// rowColumns are what decoder.row reads, of the table that alias names.
+// rowColumns returns the columns that decoder.row reads, qualified by alias.
 func rowColumns(alias string) string {
 	return alias + ".seq, " + messageColumnsOf(alias) + ", " + micros1970(alias+".created_at")
 }
 
 const rowWidth = 9
 
-// scan runs a query and calls f with each row until it returns false; the rest
-// of the answer is not sent then. Byte slices are valid during the call. It asks
-// the driver itself: database/sql takes longer to hand over a row than the server
-// to make it.
+// scan runs a query and calls f with each row until f returns false; then it stops the
+// statement. Byte slices are valid during the call. It uses the driver directly, because
+// database/sql takes longer to pass on a row than the server to produce it.
 func (c *session) scan(ctx context.Context, text string, f func(values []driver.Value) (more bool, err error)) error {
 	stopped := false
 	err := c.Raw(func(conn any) error {
@@ -62,7 +60,7 @@ func (c *session) scan(ctx context.Context, text string, f func(values []driver.
 		return err
 	})
 	if err == nil && stopped {
-		// A KILL QUERY that came when its statement was over hits this one.
+		// A KILL QUERY that came after the end of its statement hits this one.
 		if err = c.exec(ctx, "DO 0"); isError(err, errInterrupted) {
 			err = nil
 		}
@@ -70,16 +68,15 @@ func (c *session) scan(ctx context.Context, text string, f func(values []driver.
 	return err
 }
 
-// interrupt ends the statement that c runs, from another session: else all that
-// is left of its answer would have to be read.
+// interrupt ends c's statement from another session: otherwise the rest of its result would
+// have to be read.
 func (c *session) interrupt(ctx context.Context) error {
 	return c.store.with(ctx, func(other *session) error {
 		return other.exec(ctx, fmt.Sprintf("KILL QUERY %d", c.id))
 	})
 }
 
-// integer reads a number, which drivers hand over parsed or as text. NULL is not
-// ok.
+// integer converts a number, which the driver returns parsed or as text. ok is false for NULL.
 func integer(v driver.Value) (n int64, ok bool, err error) {
 	switch v := v.(type) {
 	case nil:
@@ -98,7 +95,7 @@ func integer(v driver.Value) (n int64, ok bool, err error) {
 	return 0, false, fmt.Errorf("a %T where a number was expected", v)
 }
 
-// text reads a text or bytes; NULL is nil.
+// text converts text or bytes; NULL is nil.
 func text(v driver.Value) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
@@ -111,21 +108,19 @@ func text(v driver.Value) ([]byte, error) {
 	return nil, fmt.Errorf("a %T where text was expected", v)
 }
 
-// decoder makes rows out of what a query yields. The memory that rows refer to
-// is made anew and never touched again, in pieces, so that a row that is kept
-// keeps no more than its piece.
+// decoder decodes rows. It copies their content to chunks of memory, which it never reuses; a
+// row that is kept keeps one chunk alive.
 type decoder struct {
 	first, last int // buckets of the shard
 	all         bool
-	bytes       []byte          // the piece that payloads are put into
-	text        strings.Builder // the piece that texts are put into
-	topic       string          // the last one: most rows share it
+	bytes       []byte          // the current chunk of payloads
+	text        strings.Builder // the current chunk of strings
+	topic       string          // the last topic: most rows share it
 }
 
 const piece = 128 << 10
 
-// row decodes the columns of rowColumns. It is not ok when the row belongs to
-// another shard.
+// row decodes rowColumns. ok is false if the row belongs to another shard.
 func (d *decoder) row(values []driver.Value) (r outbox.Row, ok bool, err error) {
 	var parts [7][]byte // id, topic, msg_key, payload, headers, dedup_key
 	for i := range 6 {
@@ -158,8 +153,8 @@ func (d *decoder) row(values []driver.Value) (r outbox.Row, ok bool, err error) 
 	return r, true, nil
 }
 
-// ours reports whether a row belongs to the decoder's shard. A producer in plain
-// SQL leaves the bucket open; it is then what outbox.Enqueue would have written.
+// inShard reports whether a row belongs to the decoder's shard. Rows inserted by plain SQL have
+// no bucket; it is computed as outbox.Enqueue would.
 func (d *decoder) inShard(bucket driver.Value, key, id []byte) (bool, error) {
 	if d.all {
 		return true, nil
@@ -176,7 +171,7 @@ func (d *decoder) inShard(bucket driver.Value, key, id []byte) (bool, error) {
 	return int64(d.first) <= b && b <= int64(d.last), nil
 }
 
-// keep copies b into the present piece.
+// copyBytes copies b to the current chunk.
 func (d *decoder) copyBytes(b []byte) []byte {
 	if len(b) > piece/4 {
 		return append([]byte(nil), b...)
@@ -189,7 +184,7 @@ func (d *decoder) copyBytes(b []byte) []byte {
 	return d.bytes[at:len(d.bytes):len(d.bytes)]
 }
 
-// keepText is keep for texts.
+// copyText is copyBytes for strings.
 func (d *decoder) copyText(b []byte) string {
 	if len(b) == 0 {
 		return ""

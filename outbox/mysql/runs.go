@@ -14,36 +14,35 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Rows that lie close together are hit by a range of the primary key in place of a
-// look-up for each, which takes the server a fraction of the time. A range that locks,
-// though, locks every row that it meets, and the one behind its end, and waits for
-// those of producers that have not committed. So it keeps to numbers whose rows this
-// lease has seen: they are committed or gone.
+// Rows with adjacent numbers are deleted by a range of the primary key instead of one look-up
+// each, which takes the server a fraction of the time. But a range locks every row in it and
+// the one after its end, and waits for rows of producers that have not committed. So ranges
+// contain only numbers whose rows this lease has seen: they are committed or gone.
 //
 //	numbers     ... 17 18 19 20 21 22 23 ...
 //	seen         ---------------------         (23 is a producer's)
 //	delivered       18 19    21 22
-//	by a range      [18 ... 21]                22 is behind its end, and looked up
+//	by a range      [18 ... 21]                22 is after its end, and looked up
 const (
-	fewRows   = 256  // are looked up one by one: a range takes a transaction, of four statements
+	fewRows   = 256  // up to so many are looked up one by one: a range takes a transaction of four statements
 	thinRange = 4    // the most numbers for each row of a range
 	maxSeen   = 1024 // ranges of numbers that a lease remembers, the highest
-	maxLooks  = 64   // ranges of one plain read
+	maxLooks  = 64   // the most ranges of one plain read
 
-	// heldUpFor is for how long rows are looked up one by one when a range had to wait for
-	// a session that has locked a row in it: it waits with all that it has locked itself.
+	// rangeBackoffTime is for how long rows are looked up one by one after a range had to wait
+	// for a locked row: while it waits, it holds the locks of its other rows.
 	rangeBackoffTime = 30 * time.Second
 )
 
 // numbers is a set of numbers: ascending ranges that do not touch.
 type numbers []outbox.Range
 
-// add adds a number, at little cost when it follows one that was added lately.
+// add adds a number. It is cheap for numbers close to the highest.
 func (n *numbers) add(seq int64) {
 	s := *n
 	i := len(s)
 	for i > 0 && s[i-1].First > seq {
-		i-- // late ones are few, and not late by much
+		i-- // few numbers are out of order, and not by much
 	}
 	switch {
 	case i > 0 && seq <= s[i-1].Last:
@@ -63,7 +62,7 @@ func (n *numbers) add(seq int64) {
 	*n = s
 }
 
-// around is the range that a number lies in.
+// rangeOf returns the range that contains a number.
 func (n numbers) rangeOf(seq int64) (outbox.Range, bool) {
 	i, found := slices.BinarySearchFunc(n, seq, func(r outbox.Range, seq int64) int { return cmp.Compare(r.First, seq) })
 	if !found {
@@ -75,7 +74,7 @@ func (n numbers) rangeOf(seq int64) (outbox.Range, bool) {
 	return n[i], true
 }
 
-// see notes numbers of rows that were read.
+// markSeen adds the numbers of rows that were read.
 func (l *lease) markSeen(rows []outbox.Row) {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -84,8 +83,7 @@ func (l *lease) markSeen(rows []outbox.Row) {
 	}
 }
 
-// ranges parts rows, which it sorts by number, into those that a range hits and those
-// that are to be looked up.
+// ranges sorts rows by number and splits them into ranges and rows to look up.
 func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.Ref) {
 	slices.SortFunc(rows, func(a, b outbox.Ref) int { return cmp.Compare(a.Seq, b.Seq) })
 	l.state.Lock()
@@ -97,7 +95,7 @@ func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.
 				n++
 			}
 		}
-		// The last row stays behind the end of the range.
+		// The last row is the one after the end of the range.
 		if m := n - 1; m >= fewRows && rows[m-1].Seq-rows[0].Seq < int64(m*thinRange) {
 			ranges, rest = append(ranges, rows[:m]), append(rest, rows[m])
 		} else {
@@ -108,9 +106,9 @@ func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.
 	return ranges, rest
 }
 
-// rangeText deletes rows, ascending by number, by a range. At the place that a row's
-// number gives stand a 1 and what its id must be; 0 at the places of others, which no
-// row matches, whatever its id.
+// rangeText deletes rows, which are sorted by number, by a range. The statement has a table with
+// a place for each number: a 1 and the id for rows to delete, zeros for others, which no row
+// matches.
 func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
 	first, last := rows[0].Seq, rows[len(rows)-1].Seq
 	const place = 1 + len(outbox.ID{})
@@ -135,17 +133,17 @@ func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
 	return string(append(b, fenced...))
 }
 
-// A holdUp says whether ranges may be tried. Safe for concurrent use.
+// rangeBackoff disables ranges for a while. It is safe for concurrent use.
 type rangeBackoff struct{ until atomic.Int64 } // nanoseconds since 1970
 
-// note notes that a range had to wait.
+// start disables ranges for rangeBackoffTime.
 func (h *rangeBackoff) start() { h.until.Store(time.Now().Add(rangeBackoffTime).UnixNano()) }
 
-// over reports whether none has had to wait lately.
+// over reports whether ranges may be used.
 func (h *rangeBackoff) over() bool { return time.Now().UnixNano() > h.until.Load() }
 
-// ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. When
-// it has to wait for a lock all the same, nothing is done.
+// ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. If it fails to
+// get a lock, it rolls back.
 func (l *lease) ackRanges(ctx context.Context, c *session, from, fenced string, ranges [][]outbox.Ref, rest []outbox.Ref) (hit int64, err error) {
 	texts := make([]string, 0, len(ranges)+1)
 	for _, rows := range ranges {
@@ -168,7 +166,7 @@ func (l *lease) ackRanges(ctx context.Context, c *session, from, fenced string, 
 	return hit, nil
 }
 
-// rolledBack ends a transaction that has failed.
+// rolledBack rolls back a transaction that failed with err, and returns err.
 func rolledBack(c *session, err error) error {
 	if e := c.rollback(); e != nil {
 		return fmt.Errorf("%w (and to roll back: %w)", err, e)
@@ -176,8 +174,8 @@ func rolledBack(c *session, err error) error {
 	return err
 }
 
-// visible reports whether a plain read shows all of the rows, by few ranges of their
-// numbers; false may also mean that there are too many.
+// allVisible reports whether a plain read returns all of the rows. It returns false if that would
+// take more than maxLooks ranges.
 func (t *tail) allVisible(ctx context.Context, rows []outbox.Row) (all bool, err error) {
 	seqs := make([]int64, len(rows))
 	for i := range rows {

@@ -18,7 +18,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 		if moved = len(seqs); moved == 0 {
 			return nil
 		}
-		// The list keeps their order, and so do the numbers that they get.
+		// ORDER BY makes the new numbers ascend in the order of due times.
 		for _, text := range []string{
 			"INSERT INTO {outbox} (" + messageColumns + ") SELECT " + messageColumnsOf("s") + " FROM " + numbersTable(seqs) +
 				" STRAIGHT_JOIN {scheduled} s ON s.seq = d.s ORDER BY s.available_at, s.seq",
@@ -39,7 +39,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 	return moved, next, nil
 }
 
-// nextDue is how long until the next scheduled row is due; negative: there is none.
+// nextDue returns how long until the next scheduled row is due; negative if there is none.
 func (s *Store) nextDue(ctx context.Context) (time.Duration, error) {
 	next := time.Duration(-1)
 	err := s.with(ctx, func(c *session) error {
@@ -56,7 +56,7 @@ func (s *Store) nextDue(ctx context.Context) (time.Duration, error) {
 	return next, err
 }
 
-// numbers runs a query of one column of numbers.
+// numbers runs a query with one numeric column.
 func (c *session) numbers(ctx context.Context, query string) ([]int64, error) {
 	var out []int64
 	err := c.scan(ctx, query, func(values []driver.Value) (bool, error) {

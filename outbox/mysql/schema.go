@@ -6,12 +6,11 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// schemaVersion is the form of the tables that this code reads and writes.
+// schemaVersion is the version of the tables that this code creates and uses.
 const schemaVersion = 1
 
-// message is the columns that the tables of messages have in common. The
-// defaults let a producer in plain SQL name topic, msg_key and payload alone. It
-// cannot compute a bucket: the row then has none, and anyone who reads it does.
+// message defines the columns that all tables of messages have. The defaults let plain SQL
+// insert only topic, msg_key and payload. Such rows have no bucket; readers compute it.
 const message = `
   bucket SMALLINT NULL,
   id BINARY(16) NOT NULL DEFAULT (UNHEX(REPLACE(UUID(), '-', ''))),
@@ -22,19 +21,19 @@ const message = `
   dedup_key VARCHAR(255) NULL,
   created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),`
 
-// copied is the columns that a message keeps when it moves between tables.
+// messageColumns are the columns that a message keeps when it moves between tables.
 const messageColumns = "bucket, id, topic, msg_key, payload, headers, dedup_key"
 
-// copiedOf is copied of the table that alias names.
+// messageColumnsOf returns messageColumns, qualified by alias.
 func messageColumnsOf(alias string) string {
 	return alias + "." + strings.ReplaceAll(messageColumns, ", ", ", "+alias+".")
 }
 
 const engine = "\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
-// The tables. The hot one has no index but its primary key: every further one
-// is paid for twice per message. With layout History it has the one that finds
-// pending rows, and created_at in the primary key, as partitions by it demand.
+// The tables. The outbox table has only its primary key: each message would pay for a further
+// index twice. Layout History also has an index of pending rows, and created_at in the primary
+// key, which partitioning requires.
 const (
 	createQueue = "CREATE TABLE IF NOT EXISTS {outbox} (\n  seq BIGINT NOT NULL AUTO_INCREMENT," + message + "\n  PRIMARY KEY (seq)" + engine
 
@@ -57,7 +56,7 @@ const (
   id BINARY(16) NULL,
   PRIMARY KEY (seq)` + engine
 
-	// addNoteIDs is for tables of an older weir, whose relays go on with the column there.
+	// addNoteIDs upgrades tables of an older weir, whose relays work with the column, too.
 	addNoteIDs = "ALTER TABLE {parked} ADD COLUMN id BINARY(16) NULL"
 
 	createDead = "CREATE TABLE IF NOT EXISTS {dead} (\n  dead_seq BIGINT NOT NULL AUTO_INCREMENT,\n  seq BIGINT NOT NULL," + message + `
@@ -84,7 +83,7 @@ const (
   PRIMARY KEY (one)` + engine
 )
 
-// required is the columns without which a table of this name is no outbox.
+// requiredColumns returns the columns that an outbox table must have.
 func requiredColumns(l outbox.Layout) []string {
 	columns := append([]string{"seq", "created_at"}, strings.Split(messageColumns, ", ")...)
 	if l == outbox.History {

@@ -12,31 +12,30 @@ import (
 	mysqldriver "github.com/go-sql-driver/mysql"
 )
 
-// session is a connection whose settings do not depend on the pool that it
-// comes from. One goroutine uses it at a time.
+// session is a connection with settings of its own, whatever the pool's are. One goroutine uses
+// it at a time.
 type session struct {
 	*sql.Conn
-	store *Store
-	id    int64 // the server's number of it
-	used  time.Time
-	gone  bool // discarded
-	keysOnly  bool // the binary log gets the keys of changed rows alone
-	generation   int  // Store.era when it began
+	store      *Store
+	id         int64 // connection id
+	used       time.Time
+	gone       bool // discarded
+	keysOnly   bool // the binary log gets the keys of changed rows alone
+	generation int  // Store.era when it began
 }
 
-// settings make a session independent of the server's and the pool's: reads
-// that lock nothing and see what is committed, moments in UTC, and bounded waits
-// for rows and for tables, in seconds.
+// settings override those of the server and the pool: reads take no locks and see committed
+// rows, times are in UTC, and waits for locks of rows and tables are bounded (in seconds).
 var settings = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 	"SET time_zone='+00:00', sql_mode='STRICT_ALL_TABLES', autocommit=1, innodb_lock_wait_timeout=5, lock_wait_timeout=10, completion_type=NO_CHAIN, sql_select_limit=18446744073709551615",
 }
 
-// maxIdle is how many sessions a store keeps for the next statement.
+// maxIdle is the most idle sessions that a store keeps.
 const maxIdle = 8
 
-// errClosed is what a closed store says.
+// errClosed is the error of a closed store.
 var errClosed = errors.New("the store is closed")
 
 // session borrows a session; the caller releases it.
@@ -61,7 +60,7 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 		case time.Since(c.used) < time.Second:
 			return c, nil
 		}
-		// Perhaps the server has restarted meanwhile.
+		// The server may have restarted.
 		if err := c.PingContext(ctx); err == nil {
 			return c, nil
 		}
@@ -72,8 +71,8 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	}
 }
 
-// renew ends the sessions that are kept, and those at work when they are released:
-// one has the server's settings of when it began.
+// expireSessions ends all idle sessions, and others when they are released, because a session
+// has the server's settings of the time when it began.
 func expireSessions(s *Store) {
 	s.mu.Lock()
 	s.generation++
@@ -103,9 +102,8 @@ func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 	return c, nil
 }
 
-// logRows has a server whose binary log takes statements as texts log this
-// session's changes as rows: InnoDB refuses to log what is done at READ COMMITTED
-// otherwise.
+// logRows sets binlog_format to ROW for this session if the server's is STATEMENT, with which
+// InnoDB refuses changes at READ COMMITTED.
 func (c *session) logRows(ctx context.Context) error {
 	var name, format string
 	err := c.QueryRowContext(ctx, "SHOW SESSION VARIABLES LIKE 'binlog_format'").Scan(&name, &format)
@@ -122,10 +120,9 @@ func (c *session) logRows(ctx context.Context) error {
 	return err
 }
 
-// logKeys has the binary log carry of rows that this session deletes their keys
-// alone, not their payloads once more, or, when lean is false, whole rows as the
-// server's other sessions do: what tails the log needs whole inserts. Accounts
-// that may not say so do without.
+// logKeys sets whether the binary log gets only the keys of rows that this session deletes,
+// not their payloads, or whole rows, as the server's setting says: a tail needs whole inserts.
+// Accounts without the privilege for it keep the server's setting.
 func (c *session) logKeys(ctx context.Context, lean bool) error {
 	if c.keysOnly == lean {
 		return nil
@@ -141,7 +138,7 @@ func (c *session) logKeys(ctx context.Context, lean bool) error {
 	return nil
 }
 
-// release keeps the session for the next one, unless err leaves it in doubt.
+// release returns the session to the idle ones, or discards it if err may have broken it.
 func (c *session) release(err error) {
 	if c.gone {
 		return
@@ -163,20 +160,20 @@ func (c *session) release(err error) {
 	}
 }
 
-// discard ends the session at the server; the pool does not see it again.
+// discard closes the connection; it does not return to the pool.
 func (c *session) discard() {
 	c.gone = true
 	_ = c.Raw(func(any) error { return driver.ErrBadConn })
-	_ = c.Close() // says only that it is closed already
+	_ = c.Close() // the error says that it is closed already
 }
 
-// exec runs a statement and reads its answer to the end.
+// exec runs a statement.
 func (c *session) exec(ctx context.Context, text string, args ...any) error {
 	_, err := c.ExecContext(ctx, text, args...)
 	return err
 }
 
-// affected runs a statement and says how many rows it changed.
+// affected runs a statement and returns how many rows it changed.
 func (c *session) affected(ctx context.Context, text string, args ...any) (int64, error) {
 	result, err := c.ExecContext(ctx, text, args...)
 	if err != nil {
@@ -190,7 +187,7 @@ func (s *Store) with(ctx context.Context, f func(c *session) error) error {
 	return s.withKeyLogging(ctx, false, f)
 }
 
-// logging is with, for a session that logs keys alone if it may be lean.
+// withKeyLogging is with, for a session that logs only keys if lean is set.
 func (s *Store) withKeyLogging(ctx context.Context, lean bool, f func(c *session) error) error {
 	c, err := s.session(ctx)
 	if err != nil {
@@ -203,8 +200,8 @@ func (s *Store) withKeyLogging(ctx context.Context, lean bool, f func(c *session
 	return err
 }
 
-// retry repeats f, which must do no harm when repeated, while the server has
-// rolled it back because of other sessions' locks.
+// retry repeats f, which must be idempotent, while the server rolls it back because of other
+// sessions' locks.
 func retry(ctx context.Context, f func() error) error {
 	const most = 12
 	for attempt := 1; ; attempt++ {
@@ -222,9 +219,8 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// inTx runs f in a transaction of a borrowed session, again after a deadlock.
-// Whatever f does must find nothing left to do when the transaction has
-// committed although its commit returned an error.
+// inTx runs f in a transaction of a borrowed session, and again after a deadlock. f must find
+// nothing left to do if the transaction has committed although its commit returned an error.
 func (s *Store) inTx(ctx context.Context, f func(c *session) error) error {
 	return retry(ctx, func() error {
 		return s.with(ctx, func(c *session) error {
@@ -243,7 +239,7 @@ func (s *Store) inTx(ctx context.Context, f func(c *session) error) error {
 	})
 }
 
-// inSnapshot runs f in a borrowed session in which all reads show the same moment.
+// inSnapshot runs f in a borrowed session, in one snapshot.
 func (s *Store) inSnapshot(ctx context.Context, f func(c *session) error) error {
 	return s.with(ctx, func(c *session) error {
 		for _, text := range []string{"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION READ ONLY"} {
@@ -259,8 +255,8 @@ func (s *Store) inSnapshot(ctx context.Context, f func(c *session) error) error 
 	})
 }
 
-// rollback ends a transaction, also when its context has ended. The session is
-// gone when that fails, and with it the transaction.
+// rollback rolls back a transaction, even if its context has ended. If it fails, it discards the
+// session, which ends the transaction.
 func (c *session) rollback() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -271,7 +267,7 @@ func (c *session) rollback() error {
 	return nil
 }
 
-// The server's errors that are told apart here.
+// Server error numbers.
 const (
 	errShutdown     = 1053
 	errKilledByUser = 1926 // MariaDB: by a shutdown or a kill
@@ -286,14 +282,14 @@ const (
 	errIdle         = 4031 // MySQL: the session was idle for too long
 )
 
-// isServerError reports whether err is what the server says of a statement, so
-// that the session goes on.
+// isServerError reports whether err is the server's answer to a statement and leaves the session
+// usable.
 func isServerError(err error) bool {
 	var e *mysqldriver.MySQLError
 	return errors.As(err, &e) && !isError(err, errShutdown, errKilled, errIdle, errKilledByUser)
 }
 
-// isError reports whether err is one of the server's with one of the numbers.
+// isError reports whether err is a server error with one of the numbers.
 func isError(err error, numbers ...uint16) bool {
 	var e *mysqldriver.MySQLError
 	if !errors.As(err, &e) {

@@ -25,11 +25,11 @@ type Options struct {
 	// Table is the outbox table, "name" or "schema.name"; names of the others
 	// are made from it. At most 54 characters. Default: outbox.DefaultTable.
 	Table string
-	// MaxTxAge is the age of a mark at which it is settled when the account
-	// lacks PROCESS: no transaction that inserts may be open for longer.
+	// MaxTxAge is used if the account lacks PROCESS: the relay then gives up a
+	// gap after this time, so no transaction that inserts may stay open longer.
 	// Default: 5 min.
 	MaxTxAge time.Duration
-	// Owner is what the lease table shows of who leads. Default: host:pid.
+	// Owner identifies this process in the lease table. Default: host:pid.
 	Owner string
 }
 
@@ -50,27 +50,27 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	db    *sql.DB
 	opts  Options
-	wire  *mywire.ConnectConfig // how to reach the log; nil: only db is known
+	wire  *mywire.ConnectConfig // for the log; nil if only db is known
 	owned bool                  // db was opened here
-	// beforeStep, for tests, sees every statement of Migrate before it runs; its
-	// error ends Migrate.
+	// beforeStep is called by tests before every statement of Migrate; its error
+	// ends Migrate.
 	beforeStep func(text string) error
-	// patience is leasePatience. Tests have more, so that a slow machine is not
-	// taken for a server that has gone.
+	// patience is leasePatience, longer in tests, so that a slow machine does not
+	// look like a dead server.
 	patience time.Duration
-	// meeting is how long what the relay has written may take to be in the log.
-	syncTimeout  time.Duration
-	schema   string // as named in Options.Table; "" is the session's database
-	base     string
-	replacer *strings.Replacer
+	// syncTimeout is how long the relay's own change may take to appear in the log.
+	syncTimeout time.Duration
+	schema      string // as named in Options.Table; "" is the session's database
+	base        string
+	replacer    *strings.Replacer
 
 	pooled pooled.Check
 
-	mu     sync.Mutex
-	idle   []*session
-	generation    int // of sessions: see renew
-	closed bool
-	server *server // nil until first asked
+	mu         sync.Mutex
+	idle       []*session
+	generation int // of sessions: see expireSessions
+	closed     bool
+	server     *server // nil until first asked
 }
 
 var (
@@ -109,10 +109,9 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// New works over a pool of the caller's, whatever parameters it was opened
-// with; Close leaves it open. Connections that the store takes out of it get
-// settings of their own and are closed afterwards, not given back. The log cannot
-// be followed through it: that takes Open.
+// New returns a store over the caller's pool, whatever its parameters; Close does not close the
+// pool. The store changes the settings of the connections that it takes, and closes them
+// afterwards. It cannot follow the log: use Open for that.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	s := &Store{db: db, opts: opts, patience: leasePatience, syncTimeout: defaultSyncTimeout}
@@ -151,10 +150,10 @@ func (s *Store) table(suffix string) string {
 
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// sql puts the names of the tables into a text: {outbox}, {parked}, ...
+// sql replaces {outbox}, {parked}, ... by the names of the tables.
 func (s *Store) sql(text string) string { return s.replacer.Replace(text) }
 
-// Name is the table as Options name it.
+// Name is the table as [Options] name it.
 func (s *Store) Name() string { return s.opts.Table }
 
 // Close closes the sessions that are idle, and the pool if Open made it.
@@ -174,8 +173,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// fail names the step and the table. Where a table is missing, all are: the
-// outbox table itself is not made last.
+// fail adds the step and the table to an error. A missing table means that the tables were not
+// migrated.
 func (s *Store) fail(step string, err error) error {
 	if isError(err, errNoTable) {
 		err = fmt.Errorf("%w (%w)", outbox.ErrNotMigrated, err)
@@ -183,15 +182,15 @@ func (s *Store) fail(step string, err error) error {
 	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
 }
 
-// server is what is known of the other side.
+// server describes the server.
 type server struct {
-	version  string // as it calls itself
+	version  string // VERSION()
 	mariadb  bool
 	database string // that the tables are in
 	process  bool   // the account sees all sessions and transactions
 }
 
-// title is product and version.
+// title returns product and version.
 func (v *server) title() string {
 	if v.mariadb {
 		number, _, _ := strings.Cut(v.version, "-")
@@ -200,7 +199,7 @@ func (v *server) title() string {
 	return "MySQL " + v.version
 }
 
-// describeServer asks once who the server is and refuses one that is too old.
+// describeServer queries the server's version once, and returns an error if it is too old.
 func (s *Store) describeServer(ctx context.Context) (*server, error) {
 	s.mu.Lock()
 	known := s.server
@@ -236,7 +235,7 @@ func (s *Store) describeServer(ctx context.Context) (*server, error) {
 	return v, nil
 }
 
-// check refuses servers without JSON_TABLE, expressions as defaults or SKIP LOCKED.
+// check returns an error for servers without JSON_TABLE, default expressions or SKIP LOCKED.
 func (v *server) check() error {
 	if v.database == "" {
 		return errors.New("no database: name one in the DSN, or the table as schema.name")
@@ -251,8 +250,8 @@ func (v *server) check() error {
 	return nil
 }
 
-// lockName is the name of an advisory lock, which the server has one space of
-// for all databases and limits to 64 characters.
+// lockName returns the name of an advisory lock. Names are global to the server and have at most
+// 64 characters.
 func (v *server) lockName(s *Store, what string) string {
 	sum := sha256.Sum256([]byte(v.database + "\x00" + s.base))
 	return "weir:" + hex.EncodeToString(sum[:16]) + ":" + what

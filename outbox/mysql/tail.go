@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// canTail is nil, or a TailError.
+// canTail returns nil or a TailError.
 func (s *Store) canTail(ctx context.Context) error {
 	if s.wire == nil {
 		return &outbox.TailError{Reason: "the store was made from a pool: open it by its DSN"}
@@ -32,26 +32,26 @@ func (s *Store) canTail(ctx context.Context) error {
 
 // tail follows the log of the server for one shard.
 type tail struct {
-	l       *lease
-	stream  *binlog.Stream
-	reader  *binlog.Reader
-	columns int     // of the table
-	at      [9]int  // where those of a row are; see rowColumns
-	status  int     // where the status is; -1: there is none
-	decoder decoder // of rows
-	held    []outbox.Row
-	bytes   int // payload of those held
-	ready   []outbox.Row
-	markerSeen     bool // what meet has written was read
+	l          *lease
+	stream     *binlog.Stream
+	reader     *binlog.Reader
+	columns    int     // of the table
+	at         [9]int  // the index of each of rowColumns
+	status     int     // index of column status; -1 if there is none
+	decoder    decoder // of rows
+	held       []outbox.Row
+	bytes      int // payload of those held
+	ready      []outbox.Row
+	markerSeen bool // the change of syncStart was read
 }
 
 const (
-	// maxTransaction is how many bytes of payload of one transaction are held until
-	// its commit is read.
+	// maxTransaction is the most payload bytes of one transaction that are held
+	// until its commit is read.
 	maxTransaction = 64 << 20
-	// maxReady is how many rows are handed over at a time.
+	// maxReady is the most rows that Next returns.
 	maxReady = 4096
-	// meetPatience is Store.meeting; tests have less of it.
+	// defaultSyncTimeout is Store.syncTimeout, shorter in tests.
 	defaultSyncTimeout = 15 * time.Second
 )
 
@@ -63,8 +63,8 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	if err := l.s.canTail(ctx); err != nil {
 		return nil, err
 	}
-	// A session logs its changes as the server was set to when it began, perhaps as
-	// statements, or as parts of rows.
+	// Sessions log their changes according to the server's settings of the time when they
+	// began, which may be as statements or as parts of rows.
 	expireSessions(l.s)
 	t := &tail{l: l, status: -1, decoder: decoder{first: l.first, last: l.last, all: l.all}}
 	if err := l.s.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
@@ -84,8 +84,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	return t, nil
 }
 
-// prepare finds out where in a row of the log the columns are, and whether the
-// log has all databases.
+// prepare maps the columns of rows in the log, and checks that the log can be used.
 func (t *tail) prepare(ctx context.Context, c *session) error {
 	found, err := migration{t.l.s}.inspect(ctx, c, t.l.v)
 	if err != nil {
@@ -118,11 +117,11 @@ func (t *tail) prepare(ctx context.Context, c *session) error {
 	return t.filters(ctx, c)
 }
 
-// readOnly is why a log is not followed, or no longer.
+// readOnly is the reason for not following the log of a read-only server.
 const readOnly = "the server is read-only, as replicas are: its log need not show what others write"
 
-// usable refuses a server whose log does not show what is committed, or not in the
-// order in which that can be seen: see meet.
+// checkVariables returns an error for a server whose log does not show all commits, or not in
+// the order in which they become visible: see syncStart.
 func checkVariables(vars map[string]string) error {
 	if isOn(vars["read_only"]) {
 		return &outbox.TailError{Reason: readOnly}
@@ -133,11 +132,11 @@ func checkVariables(vars map[string]string) error {
 	return nil
 }
 
-// isLease reports whether a table of the database is that of the leases.
+// isLease reports whether a table is the lease table.
 func (t *tail) isLease(table string) bool { return strings.EqualFold(table, t.l.s.base+"_lease") }
 
-// Probe reports whether the server is read-only now. Its log shows nothing then of what
-// it replicates, unless it is told to.
+// Probe returns an error if the server is read-only now. The log of a replica need not contain
+// what it replicates.
 func (t *tail) Probe() error {
 	if t.l.readOnly.Load() {
 		return errors.New(readOnly)
@@ -145,7 +144,7 @@ func (t *tail) Probe() error {
 	return nil
 }
 
-// filters refuses a server that leaves databases out of its log.
+// filters returns an error if the server excludes databases from its log.
 func (t *tail) filters(ctx context.Context, c *session) error {
 	query := "SHOW BINARY LOG STATUS"
 	if t.l.v.mariadb {
@@ -174,11 +173,11 @@ func (t *tail) filters(ctx context.Context, c *session) error {
 	return err
 }
 
-// meet makes sure that what stands in the log before the tail's beginning can be
-// read in the table. A transaction is in the log a moment before it is visible,
-// but in the same order: when one that was committed after the beginning is done,
-// all before are. And what it wrote must come out of the log: an address may lead to
-// another server now than when the leadership began.
+// syncStart ensures that everything in the log before the start of the tail is visible in the
+// table. A transaction is in the log shortly before it is visible, but in the same order: when
+// one that commits after the start is visible, so are all before. So syncStart commits a change
+// of the lease and waits until the log shows it, which also proves that the log is that of the
+// lease's server: an address may lead to another server by now.
 func (t *tail) syncStart(ctx context.Context) error {
 	err := t.l.s.with(ctx, func(c *session) error {
 		return retry(ctx, func() error {
@@ -199,11 +198,10 @@ func (t *tail) syncStart(ctx context.Context) error {
 	return err
 }
 
-// meets looks for what meet has written among changes of leases.
+// findMarker looks for the change of syncStart among changes of leases.
 func (t *tail) findMarker(rows *binlog.Rows) error {
 	for rows.Next() {
-		// The row before the change: all of it is there even where binlog_row_image is
-		// FULL_NODUP.
+		// The row before the change is complete even if binlog_row_image is FULL_NODUP.
 		old := rows.Before
 		if rows.Action == binlog.Update && len(old) > 2 && old[0].Int64() == int64(t.l.shard) && old[2].Int64() == t.l.epoch {
 			t.markerSeen = true
@@ -212,7 +210,7 @@ func (t *tail) findMarker(rows *binlog.Rows) error {
 	return rows.Err()
 }
 
-// ended is a context that has ended: what is at hand is read, nothing awaited.
+// endedContext is a canceled context, to read without waiting.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -249,11 +247,11 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	return rows, nil
 }
 
-// errDetour is of transactions that a tail cannot follow. The relay reads the
-// table, where what they inserted is, and begins another tail.
+// errNotInLog is the error for transactions whose rows the log does not show. The relay reads
+// them from the table and opens another tail.
 var errNotInLog = errors.New("the log does not show what a transaction inserted when it commits")
 
-// take takes one record. Rows are held until their transaction has committed.
+// take processes one record. Rows are held until their transaction commits.
 func (t *tail) take(record *binlog.Record) error {
 	switch record.Kind {
 	case binlog.Begin, binlog.Rollback:
@@ -282,12 +280,12 @@ func (t *tail) take(record *binlog.Record) error {
 	return nil
 }
 
-// emptied are statements after which numbers may begin again.
+// resetsTable matches statements that may restart the numbers.
 var resetsTable = regexp.MustCompile(`^\s*(/\*.*?\*/)?\s*(TRUNCATE|DROP\s+TABLE|RENAME\s+TABLE|CREATE\b)`)
 
 func (t *tail) drop() { t.held, t.bytes = t.held[:0], 0 }
 
-// changes takes the rows of one event.
+// changes processes the rows of one event.
 func (t *tail) changes(rows *binlog.Rows) error {
 	if t.isLease(rows.Table.Name) {
 		return t.findMarker(rows)
@@ -314,7 +312,7 @@ func (t *tail) changes(rows *binlog.Rows) error {
 	return rows.Err()
 }
 
-// row makes the values that decoder.row takes out of those of the log.
+// row decodes a row of the log.
 func (t *tail) row(image binlog.Row) (outbox.Row, bool, error) {
 	if t.status >= 0 && image[t.status].Int64() != 0 {
 		return outbox.Row{}, false, nil
@@ -339,7 +337,7 @@ func (t *tail) row(image binlog.Row) (outbox.Row, bool, error) {
 			return outbox.Row{}, false, fmt.Errorf("column %d of the log has a value of kind %d", at+1, v.Kind())
 		}
 	}
-	// The log strips the zero bytes at the end of BINARY(16).
+	// The log strips trailing zero bytes of BINARY(16).
 	if id, ok := values[2].([]byte); ok && len(id) < len(outbox.ID{}) {
 		values[2] = append(bytes.Clone(id), make([]byte, len(outbox.ID{})-len(id))...)
 	}

@@ -12,23 +12,22 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// watcher looks at the server's transactions for one lease, in a session of its
-// own.
+// watcher observes the server's transactions for one lease, in a session of its own.
 type watcher struct {
-	mu   sync.Mutex // guards what follows: the lease may be closed meanwhile
+	mu     sync.Mutex // guards what follows: Close is concurrent
 	closed bool
-	c    *session
-	open *mark     // the mark that the session's transaction was begun for
-	next time.Time // before then the server would show an old copy
-	wait time.Duration
+	c      *session
+	open   *mark     // the mark for which the session's transaction was begun
+	next   time.Time // do not query before: the server would show an old copy
+	wait   time.Duration
 }
 
-// renewal is for how long INNODB_TRX must not have been read before the server makes
-// a new copy. Several sessions that read it keep each other from a new one unless
-// they wait for random and, while that fails, longer times.
+// trxCacheTime is how long INNODB_TRX must not be read before the server makes a new copy.
+// Several sessions that read it prevent new copies for each other, so they wait for random and,
+// while that fails, longer times.
 const (
 	trxCacheTime = 105 * time.Millisecond
-	maxWait = time.Second
+	maxWait      = time.Second
 )
 
 // Mark implements [outbox.Lease].
@@ -49,8 +48,8 @@ func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
 	return m, nil
 }
 
-// Settled implements [outbox.Lease]. It does not wait: it says no until the
-// server has something new to show.
+// Settled implements [outbox.Lease]. It does not wait: it returns false until the server shows a
+// new copy.
 func (l *lease) Settled(ctx context.Context, moment outbox.Mark) (bool, error) {
 	if err := l.deposed(); err != nil {
 		return false, l.fail("ask for transactions of", err)
@@ -72,14 +71,13 @@ func (l *lease) Settled(ctx context.Context, moment outbox.Mark) (bool, error) {
 	return settled, nil
 }
 
-// mark begins a read-write transaction after the look at the sessions. Its
-// number, once the server shows it, parts those that began before from those
-// that began after.
+// mark reads the process list and then begins a read-write transaction. Its number, once the
+// server shows it, separates transactions that began before from those that began after.
 func (w *watcher) mark(ctx context.Context, l *lease) (*mark, error) {
 	if err := w.connect(ctx, l.s); err != nil {
 		return nil, err
 	}
-	if w.open != nil { // of a mark that nobody has asked about
+	if w.open != nil { // for a mark that was never checked
 		if err := w.end(ctx); err != nil {
 			return nil, err
 		}
@@ -103,8 +101,7 @@ func (w *watcher) connect(ctx context.Context, s *Store) (err error) {
 	return err
 }
 
-// begin makes the transaction a read-write one by asking for a lock that there
-// is nothing to hold for: it locks no row.
+// begin starts a transaction and makes it read-write by a locking read that finds no row.
 func (w *watcher) begin(ctx context.Context, l *lease, m *mark) error {
 	if err := w.c.exec(ctx, "START TRANSACTION"); err != nil {
 		return err
@@ -118,7 +115,7 @@ func (w *watcher) end(ctx context.Context) error {
 	return w.c.exec(ctx, "ROLLBACK")
 }
 
-// close ends the session, and what is open in it.
+// close ends the session and its transaction.
 func (w *watcher) close() {
 	if w.c != nil {
 		w.c.discard()
@@ -126,7 +123,7 @@ func (w *watcher) close() {
 	w.c, w.open = nil, nil
 }
 
-// finish ends the watcher for good.
+// finish closes the watcher for good.
 func (w *watcher) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,10 +170,11 @@ func (w *watcher) settled(ctx context.Context, l *lease, m *mark) (bool, error) 
 	return m.observe(k, limit), w.end(ctx)
 }
 
-// idle are the commands in whose course no row is inserted.
+// idle are the commands that insert no rows.
 var idle = map[string]bool{"Sleep": true, "Daemon": true, "Binlog Dump": true, "Binlog Dump GTID": true}
 
-// sessions are those that execute a statement. MariaDB numbers statements.
+// sessions returns the sessions that execute a statement, with the statement's number on
+// MariaDB.
 func (w *watcher) sessions(ctx context.Context, v *server) (map[int64]string, error) {
 	query, command := "SHOW PROCESSLIST", 4
 	if v.mariadb {
@@ -213,12 +211,12 @@ func (w *watcher) sessions(ctx context.Context, v *server) (map[int64]string, er
 	return out, nil
 }
 
-// Read-write transactions have numbers below this; of others MySQL shows an
-// address above it, and MariaDB 0.
+// maxTrx is above all numbers of read-write transactions. For read-only ones MySQL shows a higher
+// number, an address, and MariaDB 0.
 const maxTrx = 1 << 48
 
-// transactions reads the read-write transactions, and returns the number of the
-// session's own; 0 means that the server has shown an old copy, or not all.
+// transactions reads the read-write transactions into k and returns the number of the session's
+// own; 0 means that the server showed an old or incomplete copy.
 func (w *watcher) transactions(ctx context.Context, k *observation) (own uint64, err error) {
 	k.writing = map[uint64]int64{}
 	never := fmt.Sprintf("weir-%d-%016x", w.c.id, rand.Uint64())
@@ -254,8 +252,8 @@ func (w *watcher) transactions(ctx context.Context, k *observation) (own uint64,
 	return own, nil
 }
 
-// monitored is transactions, by InnoDB's monitor. Which session a transaction belongs
-// to is not taken from there: each may be that of a statement that has ended.
+// monitorTransactions is transactions by InnoDB's monitor. It does not use the sessions in the
+// report: any transaction may belong to a statement that has ended.
 func (w *watcher) monitorTransactions(ctx context.Context, k *observation, never string) (own uint64, err error) {
 	m, ok, err := w.c.monitor(ctx, never)
 	if err != nil || !ok {

@@ -15,17 +15,16 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// A statement that is to hit rows by number joins them from a list: a JSON
-// document as a table. Then they are looked up one by one in the primary key,
-// whatever the statistics say. With IN (...) the optimizer turns to a scan when
-// the table was nearly empty when it last looked, and a scan that locks waits for
-// the rows of producers that have not committed.
+// Statements on rows by number join a list of them, a JSON document as a table, so that the
+// server looks them up one by one in the primary key, whatever its statistics. With IN (...)
+// the optimizer may choose a scan if the table was nearly empty at its last analysis, and a
+// locking scan waits for rows of producers that have not committed.
 
-// inUTF8 follows the type of a text in such a list, which otherwise has the database's
-// character set: of UTF-16 UNHEX makes nothing, and not every set has every character.
+// inUTF8 sets the character set of text columns of such a list, which otherwise is the
+// database's: UNHEX cannot read UTF-16, and some sets lack characters.
 const inUTF8 = " CHARACTER SET utf8mb4"
 
-// numbersTable is a list of numbers as table d with column s.
+// numbersTable returns a list of numbers as table d with column s.
 func numbersTable(seqs []int64) string {
 	b := make([]byte, 0, 64+20*len(seqs))
 	b = append(b, "JSON_TABLE('["...)
@@ -38,8 +37,8 @@ func numbersTable(seqs []int64) string {
 	return string(append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$')) d"...))
 }
 
-// refsTable is numbersTable with the ids, in hexadecimal digits, as column i and, if
-// they are known, the moments of creation, in microseconds since 1970, as column c.
+// refsTable is numbersTable with the ids in hexadecimal as column i and, unless made is nil, the
+// creation times as column c. made has microseconds since 1970.
 func refsTable(refs []outbox.Ref, made []int64) string {
 	b := make([]byte, 0, 128+90*len(refs))
 	b = append(b, "JSON_TABLE('["...)
@@ -64,18 +63,18 @@ func refsTable(refs []outbox.Ref, made []int64) string {
 	return string(append(b, ")) d"...))
 }
 
-// note is a Parking or Burial as an element of a list.
+// note is a Parking or Burial as an element of a JSON list.
 type note struct {
 	Seq      int64  `json:"s"`
-	ID       string `json:"i"` // in hexadecimal digits
+	ID       string `json:"i"` // hexadecimal
 	Attempts int    `json:"a"`
 	Delay    int64  `json:"d"` // microseconds
 	Reason   string `json:"r"`
 	Error    string `json:"e"`
 }
 
-// notesTable is a list of notes as table d with columns s, i, a, d, r and e. It is
-// written in hexadecimal digits: no mode of the server gives those a meaning.
+// notesTable returns a list of notes as table d with columns s, i, a, d, r and e. The JSON is in
+// hexadecimal, so that no SQL mode affects it.
 func notesTable(notes []note) (string, error) {
 	text, err := json.Marshal(notes)
 	if err != nil {
@@ -85,10 +84,10 @@ func notesTable(notes []note) (string, error) {
 		"s BIGINT PATH '$.s', i CHAR(32)" + inUTF8 + " PATH '$.i', a INT PATH '$.a', d BIGINT PATH '$.d', r VARCHAR(32)" + inUTF8 + " PATH '$.r', e TEXT" + inUTF8 + " PATH '$.e')) d", nil
 }
 
-// maxError is how many bytes of an error are kept.
+// maxError is the most bytes of an error that are kept.
 const maxError = 4000
 
-// shorten cuts an error to what is kept, between characters.
+// shorten cuts an error to maxError bytes, between characters.
 func shorten(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= maxError {
@@ -117,9 +116,9 @@ func burialNotes(b []outbox.Burial) []note {
 	return out
 }
 
-// fence is the first table of a statement that only the leader may run: its own
-// row of the leases, if no epoch has begun since. What changes rows locks it, so
-// that anyone who takes over waits.
+// fence returns the first table and a condition of a statement that only the leader may run: its
+// row of the lease table, with its epoch. Statements that change rows lock it, so that the next
+// leader waits for them.
 func (l *lease) fence() (from, where string) {
 	return l.s.sql("{lease} l STRAIGHT_JOIN "), fmt.Sprintf("l.shard = %d AND l.epoch = %d", l.shard, l.epoch)
 }
@@ -137,7 +136,7 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 		if err != nil {
 			return err
 		}
-		if hit < int64(len(rows)) { // they are gone, or l leads no more
+		if hit < int64(len(rows)) { // they are gone, or the lease is lost
 			if err := l.confirm(ctx, c); err != nil {
 				return err
 			}
@@ -153,7 +152,7 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	return nil
 }
 
-// ack acknowledges rows and says how many it found.
+// ack acknowledges rows and returns how many it found.
 func (l *lease) ack(ctx context.Context, c *session, rows []outbox.Ref) (hit int64, err error) {
 	from, fenced := l.fence()
 	if !l.hist && len(rows) > fewRows && l.rangeBackoff.over() {
@@ -178,11 +177,10 @@ func (l *lease) ack(ctx context.Context, c *session, rows []outbox.Ref) (hit int
 	return hit, nil
 }
 
-// ackTexts are the statements that acknowledge rows: one, but for rows of a
-// partitioned table whose creation is unknown, which have one of their own that
-// looks into every partition.
+// ackTexts returns the statements that acknowledge rows: one, and another for rows of a
+// partitioned table whose creation time is unknown, which searches every partition.
 func (l *lease) ackTexts(from, fenced string, rows []outbox.Ref) []string {
-	// Without the hint MariaDB scans a table that it takes for nearly empty.
+	// Without the hint MariaDB scans a table that it believes to be nearly empty.
 	const forced = " FORCE INDEX (PRIMARY) ON o.seq = d.s AND o.id = UNHEX(d.i)"
 	if !l.hist {
 		return []string{"DELETE o FROM " + from + refsTable(rows, nil) + l.s.sql(" STRAIGHT_JOIN {outbox} o") + forced + " WHERE " + fenced}
@@ -202,7 +200,7 @@ func (l *lease) ackTexts(from, fenced string, rows []outbox.Ref) []string {
 	return out
 }
 
-// creation parts the rows into those whose creation is known and the others.
+// creation splits the rows into those whose creation time is known and the others.
 func (l *lease) creation(rows []outbox.Ref) (known []outbox.Ref, made []int64, unknown []outbox.Ref) {
 	if !l.parts {
 		return nil, nil, rows
@@ -227,8 +225,7 @@ func numbersOf(rows []outbox.Ref) []int64 {
 	return seqs
 }
 
-// forget drops what is remembered of rows that are done, and returns those of
-// which a note is kept.
+// forget drops the state of rows that are done, and returns those that have a note.
 func (l *lease) forget(seqs []int64) (parked []int64) {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -245,16 +242,15 @@ func (l *lease) forget(seqs []int64) (parked []int64) {
 	return parked
 }
 
-// unpark deletes the notes of rows that are done. One that stays, because the
-// relay dies in between, is of a row that does not exist and is deleted by the
-// next leader.
+// unpark deletes the notes of rows that are done. If the relay dies before that, the next leader
+// deletes them.
 func (l *lease) unpark(ctx context.Context, c *session, seqs []int64) error {
 	return retry(ctx, func() error {
 		return c.exec(ctx, "DELETE p FROM "+numbersTable(seqs)+l.s.sql(" STRAIGHT_JOIN {parked} p ON p.seq = d.s"))
 	})
 }
 
-// pendingOf is what a join with the outbox table needs for rows that are pending.
+// pendingOf returns the condition for pending rows in a join with the outbox table.
 func pendingOf(history bool) string {
 	if history {
 		return " AND o.status = 0"
@@ -265,8 +261,8 @@ func pendingOf(history bool) string {
 // named joins rows of the outbox table by number and id with a list of those.
 const named = " STRAIGHT_JOIN {outbox} o ON o.seq = d.s AND o.id = UNHEX(d.i)"
 
-// noteOf is the condition that a note p of attempts is of a row o. Those of an older
-// weir, and in tables that were not migrated since, have the number only.
+// noteOf is the condition that a note p of failed attempts belongs to a row o. Notes of an older
+// weir, and in tables not migrated since, have only the number.
 func noteOf(ids bool) string {
 	if !ids {
 		return "o.seq = p.seq"
@@ -274,7 +270,7 @@ func noteOf(ids bool) string {
 	return "o.seq = p.seq AND (p.id IS NULL OR p.id = o.id)"
 }
 
-// parkText notes attempts of rows that are there.
+// parkSQL returns the statement that records failed attempts of existing rows.
 func (s *Store) parkSQL(from, where string, history, ids bool, p []outbox.Parking) (string, error) {
 	list, err := notesTable(parkingNotes(p))
 	if err != nil {
@@ -327,7 +323,7 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 	}
 	var out []outbox.Parking
 	err := l.s.with(ctx, func(c *session) error {
-		// Those of rows that are done, which the one before had no time to delete.
+		// Notes of rows that are done, which the previous leader did not delete.
 		stale := l.s.sql("DELETE p FROM {parked} p LEFT JOIN {outbox} o ON "+noteOf(l.ids)) + pendingOf(l.hist) + " WHERE o.seq IS NULL"
 		if err := retry(ctx, func() error { return c.exec(ctx, stale) }); err != nil {
 			return err
@@ -368,7 +364,7 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 	return out, nil
 }
 
-// bury moves rows to the dead letters inside a transaction.
+// bury moves rows to the dead letters. It is called in a transaction.
 func (s *Store) bury(ctx context.Context, c *session, history bool, b []outbox.Burial) error {
 	b = slices.SortedFunc(slices.Values(b), func(x, y outbox.Burial) int { return cmp.Compare(x.Seq, y.Seq) })
 	list, err := notesTable(burialNotes(b))
@@ -402,7 +398,7 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 		return nil
 	}
 	err := l.s.inTx(ctx, func(c *session) error {
-		// The lock keeps anyone who takes over waiting until this has ended.
+		// The lock makes the next leader wait until this transaction ends.
 		if err := c.exec(ctx, l.s.sql(fmt.Sprintf("SELECT epoch FROM {lease} WHERE shard = %d LOCK IN SHARE MODE", l.shard))); err != nil {
 			return err
 		}

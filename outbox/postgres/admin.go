@@ -13,25 +13,24 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// adminBatch is the number of rows that one statement of Requeue or Purge
-// handles.
+// adminBatch is the number of rows per statement of Requeue and Purge.
 const adminBatch = 1000
 
-// Promote moves scheduled rows whose moment has come.
+// Promote implements [outbox.Store].
 func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Duration, err error) {
 	n, _, err := s.ready(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	scheduled := n.q(outbox.ScheduledSuffix)
-	// The numbers are drawn in the order of the SELECT that is inserted.
+	// INSERT ... SELECT calls nextval in the order of the SELECT.
 	var b pgx.Batch
 	b.Queue("WITH due AS (DELETE FROM "+scheduled+" WHERE seq IN (SELECT seq FROM "+scheduled+
 		" WHERE available_at <= clock_timestamp() ORDER BY available_at, seq LIMIT $1 FOR UPDATE SKIP LOCKED)"+
 		" RETURNING seq AS was, available_at, "+messageColumns+"), put AS (INSERT INTO "+n.q("")+" ("+messageColumns+
 		") SELECT "+messageColumns+" FROM due ORDER BY available_at, was) SELECT count(*) FROM due", limit)
-	// At most a day, which also is what is said of infinity: an error here would undo
-	// the move, and what lies centuries ahead is no time.Duration.
+	// At most a day: infinity, or a time centuries ahead, is no time.Duration, and an error
+	// here would undo the move.
 	b.Queue("SELECT (extract(epoch FROM least(greatest(min(available_at), now()), now() + interval '1 day') - clock_timestamp()) * 1000000)::bigint FROM " +
 		scheduled + " HAVING count(*) > 0")
 	results := s.pool.SendBatch(ctx, &b)
@@ -54,7 +53,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 	return moved, max(0, time.Duration(*micros)*time.Microsecond), nil
 }
 
-// Status counts rows. It reads the whole of every table.
+// Status implements [outbox.Store]. It reads every table completely.
 func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 	var st outbox.Status
 	n, m, err := s.ready(ctx)
@@ -115,7 +114,7 @@ func (s *Store) leases(ctx context.Context, n names) ([]outbox.LeaseStatus, erro
 	return out, nil
 }
 
-// selection is where the messages of a query lie.
+// selection is the table and the condition of a query's messages.
 type selection struct {
 	table string
 	where string
@@ -125,14 +124,14 @@ type selection struct {
 
 var errState = errors.New("want pending, scheduled, dead or delivered")
 
-// selects translates a query.
+// selects returns the selection of a query.
 func selects(n names, m meta, q outbox.Query) (selection, error) {
 	sel := selection{table: n.q(""), where: "true", since: "t.created_at"}
 	switch q.State {
 	case outbox.Pending:
 		sel.where = m.pending()
 	case outbox.Delivered:
-		sel.where = "false" // layout queue keeps none
+		sel.where = "false" // layout queue does not keep delivered rows
 		if m.layout == outbox.History {
 			sel.where = "status = 1"
 		}
@@ -172,8 +171,8 @@ func selects(n names, m meta, q outbox.Query) (selection, error) {
 	return sel, nil
 }
 
-// List yields messages of one state, by number, which is the order of their
-// inserts; dead ones by death.
+// List implements [outbox.Store]. Messages are ordered by number, dead ones by when they were
+// buried.
 func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, error) {
 	n, m, err := s.ready(ctx)
 	if err != nil {
@@ -228,9 +227,9 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 	return out, nil
 }
 
-// Requeue inserts dead or delivered messages anew, with new numbers, so that
-// every reader finds them, and deletes the old rows, in transactions of some
-// thousand. Those that come to be selected while it runs are left alone.
+// Requeue implements [outbox.Store]. It inserts the messages with new numbers, so that every
+// reader finds them, and deletes the old rows, in transactions of adminBatch rows. It ignores
+// messages that match the query only after it has started.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
 	moved := messageColumns
 	if q.NewIdentity {
@@ -247,7 +246,7 @@ func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
 	return n, nil
 }
 
-// Purge deletes dead or delivered messages, in transactions of some thousand.
+// Purge implements [outbox.Store], in transactions of adminBatch rows.
 func (s *Store) Purge(ctx context.Context, q outbox.Query) (int64, error) {
 	n, err := s.inBatches(ctx, q, func(_ names, doomed string) string {
 		return "WITH gone AS (" + doomed + " RETURNING 1) SELECT count(*) FROM gone"
@@ -258,8 +257,8 @@ func (s *Store) Purge(ctx context.Context, q outbox.Query) (int64, error) {
 	return n, nil
 }
 
-// inBatches runs statements that take up to adminBatch selected rows each until
-// there are no more. statement is given the DELETE that takes them.
+// inBatches repeats a statement for up to adminBatch selected rows until there are no more.
+// statement returns it, given the DELETE of those rows.
 func (s *Store) inBatches(ctx context.Context, q outbox.Query, statement func(n names, doomed string) string) (total int64, err error) {
 	n, m, err := s.ready(ctx)
 	if err != nil {
@@ -272,7 +271,7 @@ func (s *Store) inBatches(ctx context.Context, q outbox.Query, statement func(n 
 	if err != nil {
 		return 0, err
 	}
-	// Messages that are requeued and delivered or buried again have greater numbers.
+	// Messages that are requeued and then delivered or buried again have higher numbers.
 	var last *int64
 	if err := s.pool.QueryRow(ctx, "SELECT max(t.seq) FROM "+sel.table+" AS t WHERE "+sel.where, sel.args...).Scan(&last); err != nil {
 		return 0, fmt.Errorf("look for the last: %w", err)

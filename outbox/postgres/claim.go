@@ -13,11 +13,11 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// claim is rows that a transaction holds locks on.
+// claim is a transaction that holds locks on rows.
 //
-// A row whose last claim has just parked it may be claimed before its delay is
-// over, by a claim whose statement began before the parking committed: parking
-// does not touch the row, so nothing tells the two apart.
+// A row that was just parked may be claimed before its delay is over, by a claim whose
+// statement began before the parking committed: parking does not change the row, so the
+// server does not check its condition again.
 type claim struct {
 	store *Store
 	names names
@@ -29,14 +29,13 @@ type claim struct {
 	ended bool
 }
 
-// claimSettings hold for the transaction only, as those of a lease do for its
-// session.
+// claimSettings are like sessionSettings, for one transaction.
 const claimSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true)`
 
-// Claim locks rows that are not locked, in a transaction on a connection of the
-// pool. Begin, settings and rows are one round trip, and so is the end.
+// Claim implements [outbox.Store], in a transaction on a connection of the pool. It takes one
+// round trip to claim and one to finish.
 func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	if req.Limit < 1 {
 		return nil, fmt.Errorf("outbox: claim from %s: a limit of %d rows: want at least 1", s.Name(), req.Limit)
@@ -46,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 		return nil, err
 	}
 	if req.Window > 0 && !m.partitioned() {
-		// Maybe it was converted since.
+		// It may have been converted since.
 		if m, err = s.refresh(ctx, s.pool); err != nil {
 			return nil, err
 		}
@@ -65,11 +64,11 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 	return c, nil
 }
 
-// claimText finds rows to claim. now() is the beginning of the transaction, and
-// known before the plan is run: partitions outside the window are not opened. A row
-// that has the number of one of before the table was emptied waits for that one's
-// delay, but does not take over its attempts.
-// Rows behind the bytes of a claim, the last parameter, stay locked with it.
+// claimText selects rows to claim. now() is constant in a transaction, so partitions outside
+// the window are pruned when the plan starts. If the table was emptied and numbers are
+// reused, a row waits for the delay of the earlier row with its number, but does not take
+// over its attempts. Rows beyond the bytes of a claim, the last parameter, stay locked until
+// the claim ends.
 func claimText(n names, m meta, req outbox.ClaimRequest) string {
 	where := m.pending() + " AND seq NOT IN (SELECT p.seq FROM " + n.q("_parked") + " AS p WHERE p.next_at > now())"
 	if req.Window > 0 {
@@ -113,10 +112,10 @@ func (c *claim) begin(ctx context.Context, req outbox.ClaimRequest) error {
 	return errors.Join(err, results.Close())
 }
 
-// Rows are the claimed rows.
+// Rows implements [outbox.Claim].
 func (c *claim) Rows() []outbox.Row { return c.rows }
 
-// Finish notes what became of the rows and commits.
+// Finish implements [outbox.Claim].
 func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +126,7 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	if len(acked) > 0 {
 		text, args := ackText(c.names.q(""), c.meta), []any{acked, c.ids(acked)}
 		if c.meta.partitioned() {
-			// The rows are locked: nobody changes when they were created.
+			// The rows are locked: their created_at cannot change.
 			first, last := c.created()
 			text, args = text+ackBetween, append(args, first, last)
 		}
@@ -153,7 +152,7 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	return nil
 }
 
-// ids are those of the rows that have the numbers, in their order.
+// ids returns the ids of the rows with these numbers, in the same order.
 func (c *claim) ids(seqs []int64) [][16]byte {
 	by := make(map[int64]outbox.ID, len(c.rows))
 	for i := range c.rows {
@@ -166,7 +165,7 @@ func (c *claim) ids(seqs []int64) [][16]byte {
 	return ids
 }
 
-// created is when the first and the last of the rows were created.
+// created returns the first and last creation time of the rows.
 func (c *claim) created() (first, last time.Time) {
 	for i := range c.rows {
 		at := c.rows[i].CreatedAt
@@ -180,7 +179,7 @@ func (c *claim) created() (first, last time.Time) {
 	return first, last
 }
 
-// attempted are those of the rows that have a note of failed attempts.
+// attempted returns those of seqs whose rows have a note of failed attempts.
 func (c *claim) attempted(seqs []int64) []int64 {
 	noted := map[int64]bool{}
 	for i := range c.rows {
@@ -197,7 +196,7 @@ func (c *claim) attempted(seqs []int64) []int64 {
 	return out
 }
 
-// Release rolls back.
+// Release implements [outbox.Claim]. It rolls back.
 func (c *claim) Release() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,14 +17,14 @@ const convertBatch = 10_000
 
 // convert rebuilds the table with the plan's period, if it was asked to:
 //
-//	1  create the table _new with partitions for all rows there are, and note
-//	   that a conversion runs
-//	2  move delivered rows there, a batch per transaction, until none is left
-//	3  lock the table, move the rest, put _new into its place
+//	1  create the table _new with partitions for all existing rows, and record
+//	   the conversion in _meta
+//	2  move delivered rows there, one batch per transaction, until none are left
+//	3  lock the table, move the rest and put _new in its place
 //
-// Every step is a transaction, and each begins where the tables are: anyone who is
-// killed goes on there. A conversion that was begun with another period is
-// ended first: the delivered rows that it moved are nowhere else.
+// Every step is a transaction and starts from what the tables contain, so an interrupted
+// conversion can be continued. An unfinished conversion to another period is completed first,
+// since the delivered rows that it moved exist nowhere else.
 func (m *migration) convert(ctx context.Context, old meta) error {
 	if !m.plan.Convert {
 		return nil
@@ -58,7 +58,7 @@ func (m *migration) convertTo(ctx context.Context, period outbox.Period, old met
 	}
 }
 
-// prepare makes the new table.
+// prepare creates the new table.
 func (m *migration) prepare(ctx context.Context, period outbox.Period) error {
 	n, spec := m.names, m.plan.Partition
 	spec.Period = period
@@ -95,8 +95,7 @@ func (m *migration) prepare(ctx context.Context, period outbox.Period) error {
 
 const historyColumns = "seq, " + messageColumns + ", created_at, status, done_at"
 
-// moveDelivered moves what was delivered. Rows that somebody holds a lock on
-// are left to swap.
+// moveDelivered moves delivered rows. It leaves locked rows to swap.
 func (m *migration) moveDelivered(ctx context.Context) error {
 	n := m.names
 	sql := strings.Join([]string{
@@ -118,7 +117,7 @@ func (m *migration) moveDelivered(ctx context.Context) error {
 	return nil
 }
 
-// swap puts the new table into the place of the old one.
+// swap replaces the old table by the new one.
 func (m *migration) swap(ctx context.Context, period outbox.Period) error {
 	n := m.names
 	statements := []string{
@@ -143,15 +142,14 @@ func (m *migration) swap(ctx context.Context, period outbox.Period) error {
 	return nil
 }
 
-// inherit lists statements that give the new table what the old one has besides
-// its rows: the sequence's position, the owner, privileges, the trigger that
-// notifies and the publication of a tail.
+// inherit returns the statements that give the new table the old one's sequence position,
+// owner, privileges, notification trigger and publication.
 func (m *migration) inherit(ctx context.Context) ([]string, error) {
 	n := m.names
 	to := n.q("_new")
 	sequence := func(quoted string) string { return "pg_get_serial_sequence(" + literal(quoted) + ", 'seq')" }
 	statements := []string{
-		// nextval takes one number that is then not used: a gap like any other.
+		// nextval wastes one number: a gap like any other.
 		"SELECT setval(" + sequence(to) + ", nextval(" + sequence(n.q("")) + "))",
 	}
 	add := func(query string, statement func(found string) string) error {

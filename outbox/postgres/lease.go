@@ -15,19 +15,17 @@ import (
 
 var errClosed = errors.New("the lease is closed")
 
-// lease is the leadership of one shard: an advisory lock that a session of its
-// own holds, and the epoch that this leader counted up when it took it.
+// lease is the leadership of one shard: an advisory lock held by a dedicated session, and
+// the epoch that this leader incremented when it took the lock.
 //
-// Three connections take part. One holds the lock and does nothing else but
-// tell when it is lost. Read, Mark and Settled have one, all else has another,
-// so that neither waits for the other. Those two carry no state and are opened
-// again when they break.
+// It uses three connections. One only holds the lock and detects its loss. Read, Mark and
+// Settled share the second, everything else the third, so that neither group waits for the
+// other. The last two carry no state and are reopened when they break.
 //
-// Between the end of the session that holds the lock and the moment when this
-// process learns of it, another leader may have begun. Park and Bury therefore
-// name the epoch and do nothing when it has passed on. Ack does not: a row that
-// was delivered is delivered, whichever relay says so, and an ack thrown away would only
-// repeat it.
+// Another leader may start after the session that holds the lock has ended and before this
+// process notices. Park and Bury therefore compare the epoch and do nothing if it has
+// changed. Ack does not: a delivered row is delivered, whichever relay says so, and
+// dropping the ack would only cause a duplicate.
 type lease struct {
 	store *Store
 	names names
@@ -35,7 +33,7 @@ type lease struct {
 	shard int
 	epoch int64
 	sql   statements
-	// Which table it is, see identityText, and where its numbers were last; of the
+	// The identity of the table, see identityText, and its last sequence number. Owned by the
 	// goroutine that reads.
 	identity string
 	last     int64
@@ -48,14 +46,14 @@ type lease struct {
 	watched chan struct{} // closed when watch has ended
 	unlock  sync.Once
 
-	reader reader // of the goroutine that reads
+	reader reader // owned by the goroutine that reads
 
 	mu      sync.Mutex
-	noted   map[int64]struct{}  // rows of this shard that have a note of failed attempts
-	created map[int64]time.Time // of rows of partitioned tables that were read and not yet acked
+	noted   map[int64]struct{}  // rows of this shard with a note of failed attempts
+	created map[int64]time.Time // creation times of rows that were read and not yet acked; partitioned tables only
 }
 
-// Lead takes the leadership of a shard.
+// Lead implements [outbox.Store].
 func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	n, _, err := s.ready(ctx)
 	if err != nil {
@@ -83,9 +81,9 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	return l, nil
 }
 
-// held asks through the pool whether a session holds a lock: a relay that stands by asks
-// several times a second, and a connection for each attempt would cost the server some 10 ms
-// of CPU. If the pool has no answer soon, Lead tries the lock itself.
+// held asks through the pool whether a session holds a lock. A standby relay asks several
+// times a second; a new connection for each attempt would cost the server some 10 ms of CPU.
+// If the pool does not answer in time, held returns false, and Lead tries the lock itself.
 func (s *Store) held(ctx context.Context, key int64) (held bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.LeaseTimeout)
 	defer cancel()
@@ -93,7 +91,7 @@ func (s *Store) held(ctx context.Context, key int64) (held bool) {
 	return err == nil && held
 }
 
-// take locks the shard and prepares its state.
+// take locks the shard and loads its state.
 func (l *lease) take(ctx context.Context) error {
 	var free bool
 	if err := l.lock.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", l.names.leaseKey(l.shard)).Scan(&free); err != nil {
@@ -108,7 +106,7 @@ func (l *lease) take(ctx context.Context) error {
 	if err := limitSilence(ctx, l.lock, max(maxSilence, 3*l.store.opts.LeaseTimeout)); err != nil {
 		return err
 	}
-	// Only now: the number of shards does not change while one is led.
+	// The number of shards cannot change from here on: Migrate refuses while a shard is led.
 	m, err := l.store.refresh(ctx, l.lock)
 	if err != nil {
 		return err
@@ -143,18 +141,18 @@ func (l *lease) take(ctx context.Context) error {
 	return err
 }
 
-// durably is true, and has the transaction's commit wait for the disk: an epoch
-// that a crash undoes would be given to two leaders. It does not wait for a
-// standby, which may be away.
+// durably is a condition that is always true and makes the transaction's commit wait for
+// the disk: if a crash undid an epoch, two leaders would get the same one. It does not wait
+// for a standby, which may be down.
 const durably = "set_config('synchronous_commit', 'local', true) <> ''"
 
-// longestSilence is when the server takes a leader for dead that says nothing
-// although its connection stands: a process that is stopped, a machine that
-// hangs. watch asks many times as often.
+// maxSilence is how long a leader's session may be idle before the server ends it: the
+// process may be stopped or its machine hang while the connection stays open. watch pings
+// much more often.
 const maxSilence = 15 * time.Second
 
-// limitSilence has the server end a session that is idle for so long. Servers
-// before 14 cannot; there the lock is held as long as the connection.
+// limitSilence makes the server end the session once it is idle for longest. Servers before
+// version 14 cannot; there the lock is held as long as the connection exists.
 func limitSilence(ctx context.Context, c *pgx.Conn, longest time.Duration) error {
 	_, err := c.Exec(ctx, "SELECT set_config(name, $1, false) FROM (VALUES ('idle_session_timeout')) AS v(name) WHERE current_setting(name, true) IS NOT NULL",
 		fmt.Sprint(longest.Milliseconds()))
@@ -164,8 +162,8 @@ func limitSilence(ctx context.Context, c *pgx.Conn, longest time.Duration) error
 	return nil
 }
 
-// checkSequence verifies what the proof of gaps rests on: that numbers are
-// handed out one by one, upwards, at the moment of the insert.
+// checkSequence verifies what the proof of gaps depends on: the sequence returns numbers one
+// by one, ascending, at the time of the insert.
 func checkSequence(ctx context.Context, q querier, n names) error {
 	var cache, increment int64
 	var cycle bool
@@ -181,8 +179,9 @@ func checkSequence(ctx context.Context, q querier, n names) error {
 	return nil
 }
 
-// identityText names a table and the beginning of its numbers: a sequence gets
-// another file when it is restarted, and its last number only falls by setval.
+// identityText selects a value that changes when the table or its sequence is recreated or
+// the sequence is restarted, which gives it a new file, and the sequence's last number,
+// which decreases only by setval.
 const identityText = "SELECT c.oid || ' ' || s.oid || ' ' || s.relfilenode, coalesce(pg_sequence_last_value(s.oid), 0) FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s" +
 	" WHERE c.oid = $1::text::regclass AND s.oid = pg_get_serial_sequence($1, 'seq')::regclass"
 
@@ -199,15 +198,14 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	return anew, err
 }
 
-// watch waits for the end of the session that holds the lock.
+// watch closes l.lost when the session that holds the lock ends.
 func (l *lease) watch(ctx context.Context) {
 	defer close(l.watched)
 	watchSession(ctx, l.lock, l.store.opts.LeaseTimeout, l.lost)
 }
 
-// watchSession closes lost at the end of a session that does nothing but hold
-// locks. One that is closed wakes it at once; one that is silent is asked for a
-// sign of life.
+// watchSession closes lost when a session that only holds locks has ended. It notices a
+// closed connection at once and pings a silent one.
 func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost chan struct{}) {
 	interval := max(timeout/4, 10*time.Millisecond)
 	for ctx.Err() == nil {
@@ -222,8 +220,8 @@ func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost 
 		if ctx.Err() != nil {
 			return
 		}
-		// Not under ctx: an interrupted statement would cost the session, and
-		// Close could not unlock in an orderly way.
+		// Not with ctx: canceling the ping would close the session, and Close could not
+		// unlock.
 		asking, cancel := context.WithTimeout(context.Background(), timeout)
 		err = c.Ping(asking)
 		cancel()
@@ -234,17 +232,17 @@ func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost 
 	}
 }
 
-// Lost is closed when the session that holds the lock has ended.
+// Lost implements [outbox.Lease].
 func (l *lease) Lost() <-chan struct{} { return l.lost }
 
-// Close unlocks the shard, so that another may lead at once.
+// Close implements [outbox.Lease]. It unlocks the shard, so that another relay can lead at once.
 func (l *lease) Close() error {
 	l.unlock.Do(func() {
 		l.stop()
 		<-l.watched
 		if l.deposed() == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
-			// The lock goes with the session anyway, only not as soon.
+			// The end of the session would release the lock as well, but later.
 			_, _ = l.lock.Exec(ctx, "SELECT pg_advisory_unlock($1)", l.names.leaseKey(l.shard))
 			cancel()
 		}
@@ -265,8 +263,7 @@ func (l *lease) deposed() error {
 	}
 }
 
-// do runs f on one of the connections. Once the lease is lost every error is
-// ErrDeposed.
+// do runs f on one of the connections. After the lease is lost every error is ErrDeposed.
 func (l *lease) do(ctx context.Context, step string, s *session, f func(*pgx.Conn) error) error {
 	err := l.deposed()
 	if err == nil {
@@ -280,9 +277,8 @@ func (l *lease) do(ctx context.Context, step string, s *session, f func(*pgx.Con
 	return l.store.wrap(fmt.Sprintf("shard %d: %s", l.shard, step), err)
 }
 
-// Ack notes that rows were delivered, with a commit that does not wait for the
-// disk: when the server crashes, the acks of its last moments may be lost and
-// their messages are delivered again.
+// Ack implements [outbox.Lease]. Its commit does not wait for the disk: if the server
+// crashes, the last acks may be lost and their messages are delivered again.
 func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	if len(rows) == 0 {
 		return l.deposed()
@@ -305,7 +301,7 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 			if err != nil || int(tag.RowsAffected()) == len(seqs) {
 				return err
 			}
-			// Some were gone, or somebody has changed created_at: look everywhere.
+			// Some rows are gone, or their created_at was changed: search all partitions.
 		}
 		_, err = c.Exec(ctx, l.sql.ack, seqs, ids)
 		return err
@@ -316,8 +312,8 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	return err
 }
 
-// about returns what is known of rows: which have notes, and from when until
-// when all of them were created (zero if that is not known of some).
+// ackHints returns which rows have notes, and the first and last creation time of all rows
+// (zero if one of them is unknown).
 func (l *lease) ackHints(seqs []int64) (noted []int64, from, to time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -348,7 +344,7 @@ func (l *lease) ackHints(seqs []int64) (noted []int64, from, to time.Time) {
 	return noted, from, to
 }
 
-// settle forgets rows that are pending no longer.
+// forget drops the state of rows that are no longer pending.
 func (l *lease) forget(seqs []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -362,8 +358,8 @@ func (l *lease) forget(seqs []int64) {
 	}
 }
 
-// remember keeps the time of creation of rows that were read, by which their
-// ack finds their partition.
+// remember keeps the creation times of rows that were read, by which their ack finds the
+// partition.
 func (l *lease) remember(rows []outbox.Row) {
 	if l.created == nil {
 		return
@@ -375,13 +371,13 @@ func (l *lease) remember(rows []outbox.Row) {
 	}
 }
 
-// Park notes failed attempts of rows that are pending. It is fenced.
+// Park implements [outbox.Lease]. It is fenced by the epoch.
 func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	if len(p) == 0 {
 		return l.deposed()
 	}
 	c := parkingColumns(p)
-	// Before the note is made: an ack that comes later must know of it.
+	// Before the note is written: a later ack must delete it.
 	l.mu.Lock()
 	for _, seq := range c.seqs {
 		l.noted[seq] = struct{}{}
@@ -392,7 +388,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	})
 }
 
-// Bury moves rows to the dead letters. It is fenced.
+// Bury implements [outbox.Lease]. It is fenced by the epoch.
 func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 	if len(b) == 0 {
 		return l.deposed()
@@ -407,7 +403,7 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 	return err
 }
 
-// fenced reads whether the epoch of a statement still stood.
+// fenced returns ErrDeposed if a fenced statement found a newer epoch.
 func (l *lease) fenced(row pgx.Row) error {
 	var stood int
 	if err := row.Scan(&stood); err != nil {
@@ -419,7 +415,7 @@ func (l *lease) fenced(row pgx.Row) error {
 	return nil
 }
 
-// Parked reads the notes of failed attempts of this shard's rows.
+// Parked implements [outbox.Lease].
 func (l *lease) Parked(ctx context.Context) (notes []outbox.Parking, err error) {
 	err = l.do(ctx, "read what is parked in", &l.write, func(c *pgx.Conn) (err error) {
 		notes, err = readNotes(ctx, c, l.sql.parked)
@@ -447,7 +443,7 @@ func readNotes(ctx context.Context, q querier, sql string) ([]outbox.Parking, er
 	return notes, nil
 }
 
-// Fetch reads pending rows by number.
+// Fetch implements [outbox.Lease].
 func (l *lease) Fetch(ctx context.Context, seqs []int64) (rows []outbox.Row, err error) {
 	if len(seqs) == 0 {
 		return nil, l.deposed()
@@ -464,7 +460,7 @@ func (l *lease) Fetch(ctx context.Context, seqs []int64) (rows []outbox.Row, err
 	return rows, err
 }
 
-// Pending lists numbers of pending rows.
+// Pending implements [outbox.Lease].
 func (l *lease) Pending(ctx context.Context, after, last int64, limit int) (seqs []int64, err error) {
 	err = l.do(ctx, "list pending rows of", &l.write, func(c *pgx.Conn) error {
 		rows, err := c.Query(ctx, l.sql.pending, after, last, limit)

@@ -9,23 +9,22 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// mark is the transactions that held ROW EXCLUSIVE on the outbox table at a
-// moment: those that may have taken a number and not yet committed its row.
+// mark is the set of transactions that held ROW EXCLUSIVE on the outbox table at one time:
+// those that may have taken a number and not yet committed its row.
 //
-// A transaction that is prepared (PREPARE TRANSACTION) passes its locks on to a
-// stand-in, which has the transaction's virtual id on newer servers and another
-// on older ones. So when the last transaction of the mark is gone, those that
-// are prepared by then are waited for as well, once: one of the mark may hide
-// among them.
+// PREPARE TRANSACTION passes the locks of a transaction to a dummy process, which has the
+// transaction's virtual id on newer servers and another id on older ones. So when the last
+// transaction of the mark is gone, the ones that are prepared at that time are waited for as
+// well: they may include one of the mark.
 type mark struct {
 	running  map[string]struct{} // virtual transaction ids
 	prepared map[string]struct{} // nil until the running ones are gone
 }
 
-// holdersText lists who holds the lock of an INSERT, on the table or directly on
-// a partition of it. Stronger locks are of no interest: anyone who inserts holds
-// this one besides, and a vacuum, which takes a stronger one for hours, does not
-// insert. Who waits for the lock has no number yet.
+// holdersText selects the transactions that hold the lock of an INSERT, on the table or on
+// one of its partitions. Stronger locks do not matter: a transaction that inserts holds this
+// one as well, and a vacuum, which holds a stronger one for hours, does not insert. A
+// transaction that waits for the lock has no number yet.
 func holdersText(n names) string {
 	return `SELECT DISTINCT l.virtualtransaction, l.pid IS NULL FROM pg_catalog.pg_locks AS l
 	WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
@@ -35,7 +34,7 @@ func holdersText(n names) string {
 		UNION ALL SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = to_regclass(` + literal(n.q("")) + `))`
 }
 
-// holders are the transactions that hold the lock now.
+// holders are the transactions that hold the lock at one time.
 type holders struct{ running, prepared map[string]struct{} }
 
 func (l *lease) holders(ctx context.Context) (h holders, err error) {
@@ -60,7 +59,7 @@ func (l *lease) holders(ctx context.Context) (h holders, err error) {
 	return h, err
 }
 
-// Mark notes who writes to the table.
+// Mark implements [outbox.Lease].
 func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
 	h, err := l.holders(ctx)
 	if err != nil {
@@ -73,8 +72,7 @@ func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
 	return m, nil
 }
 
-// Settled reports whether none of those that a mark has noted writes any longer.
-// It may change the mark.
+// Settled implements [outbox.Lease]. It may change the mark.
 func (l *lease) Settled(ctx context.Context, of outbox.Mark) (bool, error) {
 	m, ok := of.(*mark)
 	if !ok {
@@ -104,7 +102,7 @@ func (m *mark) settle(now holders) bool {
 				return false
 			}
 		}
-		// The rest has been prepared under its own id; more may have been under another.
+		// The rest was prepared under its own id; others may have been under another id.
 		m.running, m.prepared = nil, now.prepared
 	}
 	for id := range m.prepared {

@@ -13,20 +13,18 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// maxShards keeps the locks of all leases well inside a server's lock table.
+// maxShards keeps the locks of all leases well within the server's lock table.
 const maxShards = 1024
 
-// Migrate creates the tables, or changes what of them is older or differs from
-// the plan. All of it is one transaction, so what is broken off has not
-// happened, except for a conversion (plan.Convert), which goes on where it was
-// broken off when Migrate is called again.
+// Migrate creates the tables, or changes what is older than this version or differs from the
+// plan. It is one transaction, so an interrupted migration has no effect, except for a
+// conversion (plan.Convert), which continues when Migrate is called again.
 //
-// A conversion copies the delivered rows into a new table in batches, without
-// a lock that other sessions wait for; until it has ended they are missing from List,
-// Requeue and Purge. At the end the table is locked for the time that it takes
-// to copy the pending rows, and the new table takes its place with owner and
-// privileges of the old one. Views and foreign keys that refer to the old table
-// forbid that, and nothing is changed.
+// A conversion moves the delivered rows into a new table in batches, without locks that block
+// other sessions; until it ends they are missing from List, Requeue and Purge. At the end it
+// locks the table, copies the pending rows and puts the new table in its place, with the
+// owner and privileges of the old one. It fails and changes nothing if views or foreign keys
+// refer to the old table.
 func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error) {
 	if err := checkPlan(plan); err != nil {
 		return nil, err
@@ -35,7 +33,7 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Check(ctx); err != nil { // its lock is one of a session
+	if err := s.Check(ctx); err != nil { // the migration lock belongs to the session
 		return nil, err
 	}
 	c, err := s.pool.Acquire(ctx)
@@ -55,8 +53,8 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	return m.done, nil
 }
 
-// lockMigration keeps others from migrating or maintaining partitions until
-// unlock. A connection whose unlock does not succeed is closed, which unlocks.
+// lockMigration prevents other migrations and partition maintenance until unlock. If unlock
+// fails, it closes the connection, which unlocks as well.
 func lockMigration(ctx context.Context, c *pgxpool.Conn, n names) (unlock func(), err error) {
 	if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1)", n.migrationKey()); err != nil {
 		return nil, err
@@ -93,7 +91,7 @@ type migration struct {
 	done  []string
 }
 
-// exec notes a statement, and executes it unless this is a dry run.
+// exec records a statement, and executes it unless this is a dry run.
 func (m *migration) exec(ctx context.Context, sql string, args ...any) error {
 	if !m.plan.DryRun {
 		if _, err := m.tx.Exec(ctx, sql, args...); err != nil {
@@ -104,7 +102,7 @@ func (m *migration) exec(ctx context.Context, sql string, args ...any) error {
 	return nil
 }
 
-// within runs f in a transaction, in which exec executes.
+// inTx runs f in a transaction, which exec uses.
 func (m *migration) inTx(ctx context.Context, f func() error) error {
 	tx, err := m.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
@@ -123,8 +121,7 @@ func (m *migration) inTx(ctx context.Context, f func() error) error {
 	return errors.Join(err, rollback(ctx, tx))
 }
 
-// rollback ends a transaction that has failed. On a connection that is lost it
-// has ended already.
+// rollback rolls back a transaction, unless its connection is closed.
 func rollback(ctx context.Context, tx pgx.Tx) error {
 	if tx.Conn().IsClosed() {
 		return nil
@@ -179,7 +176,7 @@ func (m *migration) check(old meta) error {
 	return nil
 }
 
-// complete refuses to call tables migrated of which one was dropped.
+// complete returns an error if one of the tables was dropped.
 func (m *migration) complete(ctx context.Context) error {
 	for _, suffix := range []string{"", outbox.ScheduledSuffix, "_parked", "_dead", "_lease"} {
 		var there bool
@@ -194,7 +191,7 @@ func (m *migration) complete(ctx context.Context) error {
 	return nil
 }
 
-// create makes everything anew.
+// create creates all tables.
 func (m *migration) create(ctx context.Context) error {
 	n, plan := m.names, m.plan
 	var taken bool
@@ -235,8 +232,8 @@ func (m *migration) create(ctx context.Context) error {
 	return nil
 }
 
-// adapt changes the number of shards and adds what is missing: the trigger that
-// notifies, and the column of ids in notes of an older weir.
+// adapt changes the number of shards and adds what is missing: the trigger of Options.Notify
+// and the column of ids in notes of an older weir.
 func (m *migration) adapt(ctx context.Context, old meta) error {
 	n := m.names
 	if m.store.opts.Notify {
@@ -261,8 +258,7 @@ func (m *migration) adapt(ctx context.Context, old meta) error {
 	if shards == 0 || shards == old.shards {
 		return nil
 	}
-	// Anyone who leads a shard rests on the number of shards. Nobody leads now, nor
-	// until this transaction ends.
+	// A leader depends on the number of shards: lock all of them until this transaction ends.
 	for i := range max(shards, old.shards) {
 		var free bool
 		if err := m.tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", n.leaseKey(i)).Scan(&free); err != nil {
@@ -284,7 +280,7 @@ func (m *migration) adapt(ctx context.Context, old meta) error {
 	return nil
 }
 
-// clock is the database's.
+// clock returns the database's time.
 func clock(ctx context.Context, q querier) (time.Time, error) {
 	var now time.Time
 	if err := q.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
@@ -293,7 +289,7 @@ func clock(ctx context.Context, q querier) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// Describe reads how the tables were migrated.
+// Describe implements [outbox.Store].
 func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
 	m, err := s.refresh(ctx, s.pool)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// maxName leaves room, in the 63 bytes of an identifier, for what is put behind
-// the table's name.
+// maxName leaves room for suffixes in the 63 bytes of an identifier.
 const maxName = 63 - len("_rest_month") - len("_idx1")
 
 // names are the tables of one outbox.
@@ -38,12 +37,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// q is a table, quoted: the outbox table with a suffix.
+// q returns the quoted name of the outbox table with a suffix.
 func (n names) q(suffix string) string { return ident(n.schema) + "." + ident(n.table+suffix) }
 
 func ident(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// literal quotes a text, whatever standard_conforming_strings says.
+// literal quotes a string for either value of standard_conforming_strings.
 func literal(s string) string {
 	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	if strings.Contains(s, `\`) {
@@ -52,7 +51,7 @@ func literal(s string) string {
 	return quoted
 }
 
-// partition is the name of the partition of the period that begins at t.
+// partition returns the name of the partition that starts at t.
 func (n names) partition(p outbox.Period, t time.Time) string {
 	if p == outbox.Monthly {
 		return n.table + "_p" + t.UTC().Format("200601")
@@ -60,11 +59,11 @@ func (n names) partition(p outbox.Period, t time.Time) string {
 	return n.table + "_p" + t.UTC().Format("20060102")
 }
 
-// rest is the name of the catch-all partition. It names the period, so that the
+// catchAll returns the name of the catch-all partition. It includes the period, so that the
 // tables before and after a conversion do not collide.
 func (n names) catchAll(p outbox.Period) string { return n.table + "_rest_" + p.String() }
 
-// lockKey is the key of an advisory lock; those are local to a database.
+// lockKey returns the key of an advisory lock, which is local to the database.
 func (n names) lockKey(what string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte("weir outbox\x00" + n.schema + "\x00" + n.table + "\x00" + what))
@@ -75,11 +74,11 @@ func (n names) leaseKey(shard int) int64 { return n.lockKey(fmt.Sprintf("shard %
 func (n names) claimsKey() int64         { return n.lockKey("skip-locked") }
 func (n names) migrationKey() int64      { return n.lockKey("migration") }
 
-// channel is where the trigger of Options.Notify notifies.
+// channel returns the channel that the trigger of Options.Notify notifies.
 func (n names) channel() string { return fmt.Sprintf("weir_outbox_%016x", uint64(n.lockKey("wake"))) }
 
-// publication is what a tail subscribes to. It is of the database, not of the
-// schema.
+// publication returns the name of the publication that a tail subscribes to. Publications
+// belong to the database, not to a schema.
 func (n names) publication() string {
 	full := n.schema + "." + n.table + "_tail"
 	if len(full) <= 63 {

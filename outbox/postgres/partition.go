@@ -14,10 +14,9 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// lockPatience is how long partition maintenance waits for a lock at a time,
-// during which producers queue up behind it, lockPause how long it lets them
-// pass then, and lockAttempts how often it tries. A lock that a transaction older
-// than lockPatience stands in the way of is not even asked for.
+// Partition maintenance waits at most lockPatience for a lock, because producers queue up
+// behind it, then pauses for lockPause, and gives up after lockAttempts. It does not ask
+// for a lock that conflicts with a transaction older than lockPatience.
 const (
 	lockPatience = 50 * time.Millisecond
 	lockPause    = 200 * time.Millisecond
@@ -27,7 +26,7 @@ const (
 // maxPartitions bounds a plan: every read opens every partition.
 const maxPartitions = 2000
 
-// span is the time of one partition, from inclusive.
+// span is the time range of one partition: [from, to).
 type span struct{ from, to time.Time }
 
 func checkSpec(spec outbox.PartitionSpec) error {
@@ -72,12 +71,12 @@ func catchAllPartition(n names, parent string, p outbox.Period) string {
 	return "CREATE TABLE " + ident(n.schema) + "." + ident(n.catchAll(p)) + " PARTITION OF " + parent + " DEFAULT" + hotStorage
 }
 
-// newPartition creates one while no other session knows the table.
+// newPartition creates a partition of a table that no other session uses yet.
 func newPartition(n names, parent string, p outbox.Period, s span) string {
 	return "CREATE TABLE " + ident(n.schema) + "." + ident(n.partition(p, s.from)) + " PARTITION OF " + parent + " " + s.values() + hotStorage
 }
 
-// partition is one as the catalog has it.
+// partition is a partition as the catalog describes it.
 type partition struct {
 	outbox.Partition
 	quoted string
@@ -85,7 +84,7 @@ type partition struct {
 
 var boundPattern = regexp.MustCompile(`^FOR VALUES FROM \('([^']+)'\) TO \('([^']+)'\)$`)
 
-// listPartitions reads the catalog, by time, the catch-all last.
+// listPartitions reads the partitions from the catalog, ordered by time, the catch-all last.
 func listPartitions(ctx context.Context, q querier, n names) ([]partition, error) {
 	rows, err := q.Query(ctx, `
 		SELECT c.relname, ns.nspname, pg_catalog.pg_get_expr(c.relpartbound, c.oid), greatest(c.reltuples, 0)::bigint
@@ -130,8 +129,8 @@ func listPartitions(ctx context.Context, q querier, n names) ([]partition, error
 	return out, nil
 }
 
-// readBounds has the session that wrote the bounds read them, too: only it
-// knows its zone and style of dates.
+// readBounds parses the bounds on the server: they are written in the session's time zone
+// and date style.
 func readBounds(ctx context.Context, q querier, parts []partition, texts []string) error {
 	rows, err := q.Query(ctx, `SELECT nullif(t, '')::timestamptz FROM unnest($1::text[]) WITH ORDINALITY AS u(t, i) ORDER BY i`, texts)
 	if err != nil {
@@ -149,7 +148,7 @@ func readBounds(ctx context.Context, q querier, parts []partition, texts []strin
 	return nil
 }
 
-// countRest counts the rows of a catch-all, up to 1000.
+// countCatchAll counts the rows of a catch-all, up to 1000.
 func countCatchAll(ctx context.Context, q querier, quoted string) (rows int64, err error) {
 	if err := q.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM "+quoted+" LIMIT 1000) AS r").Scan(&rows); err != nil {
 		return 0, fmt.Errorf("count the rows of the catch-all: %w", err)
@@ -157,8 +156,7 @@ func countCatchAll(ctx context.Context, q querier, quoted string) (rows int64, e
 	return rows, nil
 }
 
-// Partitions describes the partitions of layout History. HasPending is not
-// filled.
+// Partitions implements [outbox.Partitioner]. It does not set HasPending.
 func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	n, _, err := s.ready(ctx)
 	if err != nil {
@@ -185,11 +183,10 @@ func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	return out, nil
 }
 
-// MaintainPartitions creates and drops partitions. A partition is made as a
-// table of its own and then attached, which locks nothing but the catch-all;
-// dropping one locks the whole table, for the time that it takes to see that
-// nothing in it is pending. Neither waits for its locks longer than producers can
-// bear (see lockPatience): what cannot be had now is left for the next time.
+// MaintainPartitions creates and drops partitions. A partition is created as a separate
+// table and then attached, which locks only the catch-all. Dropping one locks the whole
+// table while it checks that no row in it is pending. Neither waits long for its locks
+// (see lockPatience): what cannot be locked now is left for the next run.
 func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
 	var report outbox.PartitionReport
 	if err := checkSpec(spec); err != nil {
@@ -269,8 +266,8 @@ func maintain(ctx context.Context, c *pgx.Conn, n names, m meta, spec outbox.Par
 	return err
 }
 
-// attach makes a partition and moves the rows of its time out of the catch-all,
-// in one transaction: a reader finds every row either here or there.
+// attach creates a partition and moves the rows of its time range out of the catch-all, in
+// one transaction: a reader sees each row exactly once.
 func attach(ctx context.Context, tx pgx.Tx, n names, rest partition, name string, sp span) error {
 	quoted := ident(n.schema) + "." + ident(name)
 	for _, sql := range []string{
@@ -287,8 +284,8 @@ func attach(ctx context.Context, tx pgx.Tx, n names, rest partition, name string
 	return nil
 }
 
-// dropUnlessPending drops a partition that holds no pending row. It looks once
-// before it locks the table, and decides under the lock.
+// dropUnlessPending drops a partition that has no pending rows. It checks before it locks
+// the table, and again under the lock.
 func dropUnlessPending(ctx context.Context, tx pgx.Tx, n names, p partition) (bool, error) {
 	pending := func() (found bool, err error) {
 		err = tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+p.quoted+" WHERE status = 0)").Scan(&found)
@@ -310,9 +307,9 @@ func dropUnlessPending(ctx context.Context, tx pgx.Tx, n names, p partition) (bo
 	return err == nil, err
 }
 
-// hindrance is a transaction that a lock would have to wait for.
+// blockingTx is the error for a transaction that a lock would have to wait for.
 type blockingTx struct {
-	pid *int32 // nil: it is prepared and belongs to nobody
+	pid *int32 // nil for a prepared transaction
 	age time.Duration
 }
 
@@ -323,8 +320,8 @@ func (h *blockingTx) Error() string {
 	return fmt.Sprintf("process %d has had a transaction open on the table for %v: see pg_stat_activity", *h.pid, h.age.Round(time.Millisecond))
 }
 
-// unhindered looks for a transaction that would keep a lock of the whole table
-// waiting, and all others behind it.
+// checkBlockingTx returns a *blockingTx if a lock of the whole table would have to wait for
+// an old transaction, with all other sessions behind it.
 func checkBlockingTx(ctx context.Context, tx pgx.Tx, n names) error {
 	var h blockingTx
 	var micros int64
@@ -344,8 +341,8 @@ func checkBlockingTx(ctx context.Context, tx pgx.Tx, n names) error {
 	return &h
 }
 
-// patiently runs f in a transaction that waits for locks only for a moment, and
-// again after a pause when they were not to be had.
+// retryLocked runs f in a transaction with a short lock timeout, and retries after a pause
+// if it did not get its locks.
 func retryLocked(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
@@ -370,7 +367,7 @@ func retryLocked(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 	}
 }
 
-// isBusy reports whether a lock was not to be had in time.
+// isBusy reports whether a lock was not available in time.
 func isBusy(err error) bool {
 	var pe *pgconn.PgError
 	var h *blockingTx

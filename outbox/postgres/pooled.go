@@ -12,9 +12,9 @@ import (
 	"github.com/weirdb/weir/internal/outbox/pooled"
 )
 
-// Check implements [outbox.Checker]: the server's other end of a connection is this one;
-// or else two sessions are two processes of the server, and each stays the one that it is
-// while the other is in a transaction.
+// Check implements [outbox.Checker]. It succeeds if a connection leads directly to the server,
+// or else if two sessions have two processes of the server and keep them while the other is
+// in a transaction.
 func (s *Store) Check(ctx context.Context) error {
 	err := s.pooled.Run(ctx, s.isUnproxied, func(ctx context.Context) (pooled.Session, error) {
 		cfg, err := s.connConfig(ctx)
@@ -35,9 +35,9 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// unbroken reports whether nobody is between a connection of the pool and the server: that
-// has told its own process id, and knows this end by its address and port. It is not told
-// of connections through a relay, through what translates addresses or by a Unix socket.
+// isUnproxied reports whether a connection of the pool is known to lead directly to the
+// server: the server confirms the process id of the login, and the client's address and port.
+// It returns false for connections through a TCP proxy or NAT and for Unix sockets.
 func (s *Store) isUnproxied(ctx context.Context) (bool, error) {
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Store) isUnproxied(ctx context.Context) (bool, error) {
 		seen.Unmap() == at.Addr().Unmap().WithZone("") && string(row[2]) == strconv.Itoa(int(at.Port())), nil
 }
 
-// compared is a session that is compared with another one.
+// poolCheckSession implements [pooled.Session].
 type poolCheckSession struct{ conn *pgx.Conn }
 
 func (c poolCheckSession) Number(ctx context.Context) (pid int64, err error) {

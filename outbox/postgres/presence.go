@@ -12,10 +12,10 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// presence is the advisory lock of a relay that claims with SKIP LOCKED, held by a
-// session of its own and shared with its like. Relays that lead hold the locks of
-// shards. Each side takes its own before it looks for the other's, so of two that
-// begin at once one sees the other at least.
+// presence is the shared advisory lock of relays that claim with SKIP LOCKED, held by a
+// dedicated session. Relays that lead hold the locks of shards. Each kind takes its own lock
+// before it checks for the other's, so that of two that start at the same time at least one
+// sees the other.
 type presence struct {
 	store   *Store
 	lock    *pgx.Conn // belongs to watchSession
@@ -69,7 +69,7 @@ func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Du
 	return limitSilence(ctx, c, silence)
 }
 
-// advisoryKeys are the keys that are locked in the database.
+// advisoryKeys selects the keys of all advisory locks held in the database.
 const advisoryKeys = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_catalog.pg_locks" +
 	" WHERE locktype = 'advisory' AND objsubid = 1 AND granted" +
 	" AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"

@@ -16,34 +16,34 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// maxPartedGaps is the most gaps that are asked for one by one when the table
-// has partitions: each costs a look into every partition.
+// maxPartedGaps is the most gaps that one statement reads from a partitioned table: each is
+// searched for in every partition.
 const maxPartedGaps = 8
 
-// reader is the read path of a lease. It belongs to the goroutine that reads.
+// reader is the read path of a lease. It is owned by the goroutine that reads.
 type reader struct {
 	prepared *pgx.Conn // on which the statements are prepared
 	rows     []outbox.Row
 	spans    []textSpan
 	params   [][]byte
-	// large: a page of full length may exceed its bytes, so the server is asked
-	// to count them. It costs it a few percent, and otherwise all that exceeds
-	// them would be sent to be thrown away.
+	// large says that a page of full length may exceed its bytes, so the server
+	// counts them. That costs a few percent of CPU, but otherwise the server
+	// would send rows that are thrown away.
 	large bool
-	// bytes and text are the size of the last page, to make the next one of.
+	// bytes and text are the sizes of the last page, used to allocate the next.
 	bytes, text int
-	skipped     int64             // the least number that a page has left out for its bytes
-	topics      map[string]string // the few there are
+	skipped     int64             // the lowest number that the page left out because of its bytes
+	topics      map[string]string // interned; there are few
 	started     bool
 }
 
-// textSpan is where the parts of one row lie in the memory of its page.
+// textSpan is where the parts of one row are in the memory of its page.
 type textSpan struct {
 	payload, payloadEnd      int // in the bytes
 	key, keyEnd, dedupKeyEnd int // in the text
 }
 
-// Read returns pending rows of one snapshot. See [outbox.Lease].
+// Read implements [outbox.Lease]. A page is one snapshot.
 func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (page outbox.Page, err error) {
 	if req.Limit < 1 || req.MaxBytes < 1 {
 		return page, fmt.Errorf("outbox: read %s: limits of %d rows and %d bytes: want at least 1", l.store.Name(), req.Limit, req.MaxBytes)
@@ -62,8 +62,8 @@ func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (page outbox.P
 	return page, nil
 }
 
-// mergeRanges joins neighbours until there are at most limit ranges. Which
-// ones does not matter much: ranges that are close together lie side by side.
+// mergeRanges merges neighbours until there are at most limit ranges. Neighbours are mostly
+// close together, so it does not matter much which are merged.
 func mergeRanges(rs []outbox.Range, limit int) []outbox.Range {
 	if len(rs) <= limit {
 		return rs
@@ -76,7 +76,7 @@ func mergeRanges(rs []outbox.Range, limit int) []outbox.Range {
 	return out
 }
 
-// statementNames are those of the texts of read, on the server.
+// Names of the prepared statements of read.
 const (
 	nameHead        = "weir_head"
 	nameGaps        = "weir_gaps"
@@ -109,10 +109,10 @@ func (r *reader) read(ctx context.Context, c *pgx.Conn, sql *statements, req out
 	return page, nil
 }
 
-// binaryFormat asks for all columns as the server keeps them.
+// binaryFormat asks for all columns in binary.
 var binaryFormat = []int16{1}
 
-// bind fills the parameters and names the statement.
+// bind sets the parameters and returns the name of the statement.
 func (r *reader) bind(req outbox.ReadRequest) (name string) {
 	number := func(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 	r.params = append(r.params[:0], strconv.AppendInt(nil, req.After, 10), number(req.Limit))
@@ -135,8 +135,8 @@ func (r *reader) bind(req outbox.ReadRequest) (name string) {
 	return name
 }
 
-// collect reads the rows into memory that is made for this page: one piece for
-// payloads and one for text, of the size that the last page had.
+// collect reads the rows into memory of this page: one allocation for payloads and one for
+// text, sized by the last page.
 func (r *reader) collect(result *pgconn.ResultReader, req outbox.ReadRequest) (outbox.Page, error) {
 	r.rows, r.spans = r.rows[:0], r.spans[:0]
 	payloads := make([]byte, 0, r.bytes+r.bytes/8+1024)
@@ -155,8 +155,8 @@ func (r *reader) collect(result *pgconn.ResultReader, req outbox.ReadRequest) (o
 		}
 		size := len(values[4])
 		largest = max(largest, size)
-		// Behind the bytes the rest is read and forgotten, unless the order turns
-		// out to be another.
+		// When the bytes are full the rest is read and dropped, unless rows turn out not to
+		// be in order.
 		if full = full || len(r.rows) > 0 && len(payloads)+size > req.MaxBytes; full && ordered {
 			r.skipped = min(r.skipped, row.Seq)
 			continue
@@ -166,7 +166,7 @@ func (r *reader) collect(result *pgconn.ResultReader, req outbox.ReadRequest) (o
 		sp.payloadEnd = len(payloads)
 		r.rows, r.spans = append(r.rows, row), append(r.spans, sp)
 	}
-	// A first row larger than the bytes ends what the server sends.
+	// The server sends nothing after a first row that is larger than the bytes.
 	full = full || len(payloads) > req.MaxBytes
 	all := string(text)
 	for i := range r.rows {
@@ -181,7 +181,7 @@ func (r *reader) collect(result *pgconn.ResultReader, req outbox.ReadRequest) (o
 	return outbox.Page{Rows: r.rows, More: more}, nil
 }
 
-// order puts the rows in order and cuts them to the limits.
+// order sorts the rows and cuts them to the limits.
 func (r *reader) order(req outbox.ReadRequest) (cut bool) {
 	slices.SortFunc(r.rows, func(a, b outbox.Row) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
 	bytes := 0
@@ -195,12 +195,12 @@ func (r *reader) order(req outbox.ReadRequest) (cut bool) {
 	return false
 }
 
-// pgEpoch is where PostgreSQL's binary times begin, in microseconds since 1970.
+// pgEpoch is the epoch of PostgreSQL's binary timestamps, in microseconds since 1970.
 var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 var errRow = errors.New("the server sends a row that is not of the outbox table")
 
-// decode reads the values of rowColumns in binary. Text goes into one piece.
+// decode reads the values of rowColumns in binary. It appends strings to text.
 func (r *reader) decode(v [][]byte, text *[]byte) (row outbox.Row, sp textSpan, err error) {
 	if len(v) != 8 || len(v[0]) != 8 || len(v[1]) != 16 || len(v[7]) != 8 {
 		return row, sp, errRow
@@ -222,17 +222,17 @@ func (r *reader) decode(v [][]byte, text *[]byte) (row outbox.Row, sp textSpan, 
 	return row, sp, nil
 }
 
-// fill gives the row its share of the page's memory.
+// fill sets the row's fields that are in the page's memory.
 func (sp *textSpan) fill(row *outbox.Row, payloads []byte, text string) {
 	row.Payload = payloads[sp.payload:sp.payloadEnd:sp.payloadEnd]
 	row.Key = text[sp.key:sp.keyEnd]
 	row.DedupKey = text[sp.keyEnd:sp.dedupKeyEnd]
 }
 
-// maxTopics bounds the topics that are remembered.
+// maxTopics bounds the interned topics.
 const maxTopics = 1000
 
-// topic returns a topic without making it anew for each row.
+// topic interns a topic.
 func (r *reader) topic(b []byte) string {
 	if t, ok := r.topics[string(b)]; ok {
 		return t
@@ -245,9 +245,10 @@ func (r *reader) topic(b []byte) string {
 	return t
 }
 
-// collect reads rows of rowColumns, with Attempts behind them if withAttempts.
+// collect reads rows of rowColumns.
 func collect(rows pgx.Rows) ([]outbox.Row, error) { return collectWith(rows, false) }
 
+// collectWith reads rows of rowColumns, followed by attempts if withAttempts.
 func collectWith(rows pgx.Rows, withAttempts bool) ([]outbox.Row, error) {
 	var out []outbox.Row
 	defer rows.Close()
@@ -265,7 +266,7 @@ func collectWith(rows pgx.Rows, withAttempts bool) ([]outbox.Row, error) {
 	return out, rows.Err()
 }
 
-// scanRow reads rowColumns and what a statement has behind them.
+// scanRow reads rowColumns and further columns.
 func scanRow(rows pgx.Rows, row *outbox.Row, extra ...any) error {
 	var headers, dedup *string
 	into := []any{&row.Seq, (*[16]byte)(&row.ID), &row.Topic, &row.Key, &row.Payload, &headers, &dedup, &row.CreatedAt}

@@ -11,15 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
 
-// sessionSettings make a connection of its own what a lease rests on, whatever
-// the database's or the role's defaults are. Settings that a version lacks are
-// passed over.
+// sessionSettings sets what a lease depends on, whatever the defaults of the database or the
+// role. It skips settings that the server's version does not have.
 //
-// Plans are made once, maybe for a table that is empty, and then kept for one
-// that has grown: so the plans that are bad for a large table are not for
-// choice. synchronous_commit is off because all that a lease writes may be lost
-// with the server: an ack that is lost repeats a message, a note of a failed
-// attempt that is lost repeats the attempt.
+// A plan may be made while the table is empty and is kept when it has grown, so plans that
+// are bad for a large table are disabled. synchronous_commit is off because everything that
+// a lease writes may be lost in a crash: a lost ack repeats a message, a lost note of a
+// failed attempt repeats the attempt.
 const sessionSettings = `SELECT set_config(name, setting, false) FROM (VALUES
 	('default_transaction_isolation', 'read committed'), ('default_transaction_read_only', 'off'),
 	('synchronous_commit', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
@@ -29,25 +27,24 @@ const sessionSettings = `SELECT set_config(name, setting, false) FROM (VALUES
 	('max_parallel_workers_per_gather', '0'), ('plan_cache_mode', 'force_generic_plan')
 ) AS v(name, setting) WHERE current_setting(name, true) IS NOT NULL`
 
-// connect opens a connection of a lease, with the configuration of the pool. A
-// context that ends cancels its statement and keeps the connection.
+// connect opens a connection of a lease with the configuration of the pool. Canceling a
+// context cancels the statement and keeps the connection.
 func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	return s.connectWith(ctx, func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: s.opts.LeaseTimeout}
 	})
 }
 
-// connectToWait opens a connection that mostly waits for notifications. A
-// context that ends then costs nothing; one that ends during a statement costs
-// the connection.
+// connectToWait opens a connection that mostly waits for notifications. Canceling the wait
+// keeps the connection; canceling a statement closes it.
 func (s *Store) connectToWait(ctx context.Context) (*pgx.Conn, error) {
 	return s.connectWith(ctx, func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 	})
 }
 
-// connConfig is how the pool would connect now, with the password of the hour
-// if it has a function for that.
+// connConfig returns the pool's configuration after its BeforeConnect, which may set a
+// short-lived password.
 func (s *Store) connConfig(ctx context.Context) (*pgx.ConnConfig, error) {
 	cfg := s.pool.Config()
 	if cfg.BeforeConnect != nil {
@@ -76,14 +73,14 @@ func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxw
 	return c, nil
 }
 
-// closeConn closes a connection that nothing more is expected of.
+// closeConn closes a connection and ignores errors.
 func closeConn(c *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = c.Close(ctx) // it is closed either way
 }
 
-// session is one connection that takes turns, and is opened again after it broke.
+// session is one connection, used by one caller at a time and reopened when it broke.
 type session struct {
 	open func(ctx context.Context) (*pgx.Conn, error)
 

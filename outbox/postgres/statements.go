@@ -9,14 +9,14 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// rowColumns are what a row is read from, in the order that decoding expects.
+// rowColumns are the columns that rows are decoded from, in this order.
 const rowColumns = "seq, id, topic, msg_key, payload, headers, dedup_key, created_at"
 
-// maxError bounds, in bytes, what is kept of an error.
+// maxError is the most bytes of an error that are kept.
 const maxError = 8 << 10
 
-// statements are the texts of a lease. Each stays the same for as long as the
-// lease lives, so that the server plans it once.
+// statements are the statements of a lease. They do not change, so that the server plans each
+// of them once.
 type statements struct {
 	head, gaps             string // $1 after, $2 limit; $3, $4 first and last of the gaps
 	headBounded, gapBounds string // the same with bytes, the last parameter
@@ -36,8 +36,8 @@ func newStatements(n names, m meta, shard int) statements {
 		where += fmt.Sprintf(" AND bucket BETWEEN %d AND %d", first, last)
 	}
 	head := "SELECT " + rowColumns + " FROM " + t + " WHERE seq > $1 AND " + where + " ORDER BY seq LIMIT $2"
-	// Each gap is one descent into the index. Nothing sorts the head: the two
-	// parts follow each other, and reading puts them in order if ever they do not.
+	// Each gap is one index scan. The result is not sorted: the gaps come before the head,
+	// and reader.order sorts the rows in the rare case that they overlap.
 	gaps := "(SELECT r.* FROM unnest($3::bigint[], $4::bigint[]) AS g(a, b) CROSS JOIN LATERAL (SELECT " + rowColumns +
 		" FROM " + t + " WHERE seq BETWEEN g.a AND g.b AND " + where + " ORDER BY seq LIMIT $2) AS r ORDER BY r.seq LIMIT $2)" +
 		" UNION ALL (" + head + ")"
@@ -57,19 +57,18 @@ func newStatements(n names, m meta, shard int) statements {
 	}
 }
 
-// bounded cuts a statement's rows behind the one with which the bytes of
-// payload exceed parameter p. The server then sends no more than that, and
-// looks into no payload that lies outside its row.
+// bounded ends a statement's rows after the one with which the total payload exceeds parameter
+// p. octet_length does not detoast payloads, so the server reads only those that it sends.
 func bounded(inner string, p int) string {
 	return fmt.Sprintf("SELECT %s FROM (SELECT r.*, sum(octet_length(payload)::bigint) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)"+
 		" - octet_length(payload) AS before FROM (%s) AS r) AS r WHERE before <= $%d ORDER BY seq LIMIT $2", rowColumns, inner, p)
 }
 
-// ackBetween confines an ack to the partitions of a time.
+// ackBetween limits an ack to the partitions of a time range.
 const ackBetween = " AND t.created_at BETWEEN $3 AND $4"
 
-// named joins a table t with a list of rows by number and id: where the table was
-// emptied, another row may have the number by now.
+// named joins a table t with a list of rows by number and id: if the table was emptied,
+// another row may have the number now.
 const named = "unnest($1::bigint[], $2::uuid[]) AS d(seq, id) WHERE t.seq = d.seq AND t.id = d.id"
 
 func ackText(t string, m meta) string {
@@ -79,9 +78,8 @@ func ackText(t string, m meta) string {
 	return "DELETE FROM " + t + " AS t USING " + named
 }
 
-// fence is the condition that the epoch of the statement still stands. It locks
-// the row of the lease, so that no relay counts up the epoch until the statement
-// has committed.
+// fence is the condition that the epoch has not changed. It locks the row of the lease, so
+// that no relay increments the epoch before the statement commits.
 func fence(n names, fenced bool) (with, and, result string) {
 	if !fenced {
 		return "", "", "1"
@@ -104,8 +102,8 @@ func parkText(n names, m meta, fenced bool) string {
 		" SELECT " + result
 }
 
-// buryText gives a dead letter another number, below zero, when one of before the
-// table was emptied has its own.
+// buryText gives a dead letter a negative number if another dead letter, from before the table
+// was emptied, has its number.
 func buryText(n names, m meta, fenced bool) string {
 	with, and, result := fence(n, fenced)
 	return "WITH " + with + "gone AS (DELETE FROM " + n.q("") + " AS t USING " + named + " AND " + m.pending() + and +
@@ -157,8 +155,7 @@ func burialColumns(b []outbox.Burial) (c columns) {
 	return c
 }
 
-// clean makes any text one that a column takes: a prefix of it, in UTF-8,
-// without NUL.
+// clean makes text valid for a column: UTF-8 without NUL, cut to maxError.
 func clean(text string) string {
 	if len(text) > maxError {
 		cut := maxError

@@ -2,10 +2,10 @@
 //
 // # Tables
 //
-// Beside the outbox table itself (weir_outbox, unless [Options] say otherwise)
-// are these: _scheduled holds what is not due, _parked the failed attempts,
-// _dead the dead letters, _lease who leads which shard, _meta the version and
-// options of the last migration. Producers need INSERT on the first two and nothing else:
+// Besides the outbox table itself (weir_outbox, unless [Options] say otherwise), there are:
+// _scheduled for messages that are not due yet, _parked for failed attempts, _dead for dead
+// letters, _lease for who leads which shard, and _meta for the version and options of the
+// last migration. Producers need INSERT on the outbox table and on _scheduled, nothing else:
 //
 //	GRANT INSERT ON weir_outbox, weir_outbox_scheduled TO app;
 //
@@ -17,15 +17,13 @@
 //
 // # How late commits are not lost
 //
-// A row gets its number when it is inserted and becomes visible when its
-// transaction commits, so numbers appear in any order. Transaction ids do not
-// help to prove that a gap stays empty: nextval is called before the
-// transaction has one. But an INSERT holds ROW EXCLUSIVE on the table from
-// before nextval until after its commit is visible. So [lease.Mark] is the list
-// of transactions that hold that lock, and it is settled when none of them does
-// any longer. This rests on the sequence handing out its numbers one by one
-// (CACHE 1), which Lead verifies, and on nothing but the INSERT calling nextval
-// on it.
+// A row gets its number when it is inserted and becomes visible when its transaction
+// commits, so numbers appear in any order. Transaction ids cannot prove that a gap stays
+// empty: nextval is called before the transaction has one. But an INSERT holds ROW
+// EXCLUSIVE on the table from before nextval until after its commit is visible. So a mark
+// is the list of transactions that hold that lock, and it is settled when none of them
+// holds it any longer. This requires that the sequence returns numbers one by one (CACHE 1),
+// which Lead verifies, and that only the INSERT calls nextval on it.
 package postgres
 
 import (
@@ -56,15 +54,14 @@ type Options struct {
 	// Default: outbox.DefaultTable.
 	Table string
 
-	// Notify has Migrate create a trigger that notifies those who called
-	// [Store.Wake] once per INSERT statement. It costs producers: commits of
-	// transactions that notify take turns. Default: none; a trigger that is
-	// there stays.
+	// Notify makes Migrate create a trigger that notifies callers of [Store.Wake]
+	// once per INSERT statement. It slows producers down: transactions that
+	// notify commit one at a time. Default: no trigger; an existing one stays.
 	Notify bool
 
-	// LeaseTimeout is how long the server may leave a leader's session without
-	// an answer before the lease counts as lost. A session that the server or
-	// the network closes is noticed at once. Default: 1 s.
+	// LeaseTimeout is how long a leader waits for an answer of the server before
+	// it takes the lease for lost. It notices a closed connection at once.
+	// Default: 1 s.
 	LeaseTimeout time.Duration
 
 	// Owner names this process in Status. Default: host name and process id.
@@ -90,7 +87,7 @@ type Store struct {
 	pool *pgxpool.Pool
 	own  bool // the pool was opened here
 	opts Options
-	// patience is slotPatience; tests have less.
+	// patience is slotPatience, shorter in tests.
 	patience time.Duration
 
 	pooled pooled.Check
@@ -108,8 +105,7 @@ var (
 	_ outbox.Checker     = (*Store)(nil)
 )
 
-// oneLine is an error of pgx in one line, in which each address that was tried stands
-// once.
+// oneLine prints an error of pgx on one line, with each address that was tried once.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {
@@ -126,16 +122,16 @@ func (e oneLine) Error() string {
 func (e oneLine) Unwrap() error { return e.error }
 
 // Open connects to a database. dsn is what pgxpool accepts: a URL or keywords,
-// with pool_max_conns and the like. Each lease and each tail also opens its own
-// connections.
+// with pool_max_conns and the like. Each lease and each tail opens further
+// connections of its own.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read the DSN: %w", err)
 	}
 	setUTF8(cfg.ConnConfig)
-	// Two that promote, requeue or purge at once pass each other by, instead of
-	// failing where the default is a stricter isolation.
+	// Concurrent Promote, Requeue and Purge skip each other's rows; with a stricter default
+	// isolation they would fail.
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		sql := "SET default_transaction_isolation = 'read committed'"
 		alone, err := isServerConn(ctx, c)
@@ -165,14 +161,15 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// serversOwn leaves nothing but the server's own in the search path. Anybody who may create
-// functions, operators or types in a schema of that path, or set the path, as the owner of a
-// database may, would otherwise have them run with the rights of the relay. Pools that the
-// application has made keep their path: all that it runs there itself is found by it. So do
-// connections of a pooler: it could give them to others.
+// safeSearchPath sets the search path to the system schemas. Otherwise anyone who can create
+// functions, operators or types in a schema of the path, or can set the path, like the owner
+// of the database, could make the relay run them with its privileges. Pools that the
+// application opened keep their path, since its own statements depend on it, and so do
+// connections through a pooler, which may give them to other clients.
 const safeSearchPath = pgrepl.ServersOwn + "; "
 
-// direct reports whether a connection is one to the server: a pooler tells another process id.
+// isServerConn reports whether a connection leads directly to the server: a pooler reports
+// another process id at login.
 func isServerConn(ctx context.Context, c *pgx.Conn) (bool, error) {
 	results, err := c.PgConn().Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
 	if err != nil {
@@ -182,13 +179,13 @@ func isServerConn(ctx context.Context, c *pgx.Conn) (bool, error) {
 	return len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == pid, nil
 }
 
-// speakUTF8 asks for texts in UTF-8, whatever the encoding of the database or the
-// role's default is: messages are UTF-8.
+// setUTF8 sets the client encoding to UTF-8, whatever the encoding of the database or the
+// role's default: messages are UTF-8.
 func setUTF8(cfg *pgx.ConnConfig) { cfg.RuntimeParams["client_encoding"] = "UTF8" }
 
-// New returns a store over a pool that the caller closes. Leases and tails connect
-// with the pool's configuration, not through the pool. If the database's encoding
-// is not UTF-8, the pool's client_encoding must be.
+// New returns a store over a pool that the caller closes. Leases and tails open connections
+// with the pool's configuration, outside the pool. If the database's encoding is not UTF-8,
+// the pool must set client_encoding to UTF8.
 func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := checkName(opts.Table); err != nil {
@@ -197,7 +194,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	return &Store{pool: pool, opts: opts, patience: slotPatience}, nil
 }
 
-// Name is the table, as it was given.
+// Name is the table as [Options] name it.
 func (s *Store) Name() string { return s.opts.Table }
 
 // Close closes the pool if Open opened it. Leases are closed by their owners.
@@ -228,8 +225,9 @@ func (s *Store) tables(ctx context.Context) (_ names, err error) {
 	return n, nil
 }
 
-// schemaOf is the schema in which the search path of the role, or of the application's pool, has
-// a table, or else in which it makes one. That is asked without an operator: see serversOwn.
+// schemaOf returns the schema in which the search path of the role, or of the application's
+// pool, finds a table, or else the schema in which it would create one. The query uses no
+// operator: see safeSearchPath.
 func (s *Store) schemaOf(ctx context.Context, table string) (schema string, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -269,8 +267,7 @@ func (s *Store) schemaOf(ctx context.Context, table string) (schema string, err 
 	return *first, nil
 }
 
-// ready returns the tables' names and how they were migrated, from memory if
-// possible.
+// ready returns the tables' names and description, cached if possible.
 func (s *Store) ready(ctx context.Context) (names, meta, error) {
 	n, err := s.tables(ctx)
 	if err != nil {
@@ -293,7 +290,7 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// refresh reads how the tables were migrated, and refuses those of a newer weir.
+// refresh reads the description of the tables, and refuses tables of a newer weir.
 func (s *Store) refresh(ctx context.Context, q querier) (meta, error) {
 	n, err := s.tables(ctx)
 	if err != nil {
@@ -309,8 +306,7 @@ func (s *Store) refresh(ctx context.Context, q querier) (meta, error) {
 	return m, nil
 }
 
-// wrap says what was done to which table. A table that does not exist is
-// ErrNotMigrated.
+// wrap adds the step and the table to an error. A missing table is ErrNotMigrated.
 func (s *Store) wrap(step string, err error) error {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) && (pe.Code == "42P01" || pe.Code == "3F000") {

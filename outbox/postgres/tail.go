@@ -18,20 +18,20 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// tailVersion is the first version of a server whose log comes in binary.
+// tailVersion is the first server version that sends the log in binary.
 const (
 	tailVersion  = 140000
 	tooOldToTail = "PostgreSQL 14 or newer is needed"
-	// slotPatience is how long a slot may take to be made. It begins when the
-	// transactions that ran have ended, and the one that another relay has left
-	// half-made takes the server some seconds to drop.
+	// slotPatience is how long the creation of a slot may take: the server waits
+	// for running transactions to end, and takes some seconds to drop the
+	// half-created slot of another relay.
 	slotPatience = 15 * time.Second
-	tailRows     = 5000     // at hand before the log waits for the reader
-	tailBytes    = 16 << 20 // of payload, the same
+	tailRows     = 5000     // buffered before the log waits for the reader
+	tailBytes    = 16 << 20 // buffered payload, likewise
 )
 
-// wireConfig is the pool's configuration for the connections that speak the
-// replication protocol. Of several hosts it has the first.
+// wireConfig is the pool's configuration for replication connections, with the first of
+// several hosts.
 func (s *Store) wireConfig(ctx context.Context) (pgwire.ConnectConfig, error) {
 	all, err := s.wireConfigs(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Store) wireConfig(ctx context.Context) (pgwire.ConnectConfig, error) {
 	return all[0], nil
 }
 
-// wireConfigs are those of all hosts, of which one has been promoted, maybe.
+// wireConfigs returns the configurations of all hosts: any of them may be the primary.
 func (s *Store) wireConfigs(ctx context.Context) ([]pgwire.ConnectConfig, error) {
 	c, err := s.connConfig(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 		Timeout: c.ConnectTimeout, TLSMode: pgwire.TLSDisable,
 	}
 	if c.TLSConfig != nil {
-		// verify-ca demands more: a function in the configuration that pgx makes of it.
+		// For verify-ca, pgx puts a verification function into the configuration.
 		cfg.TLSMode, cfg.TLSConfig = pgwire.TLSRequire, c.TLSConfig
 		if !c.TLSConfig.InsecureSkipVerify {
 			cfg.TLSMode = pgwire.TLSVerifyFull
@@ -86,12 +86,11 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 	return cfg
 }
 
-// Tail follows the log by logical decoding, through a temporary slot: nothing
-// is kept for a tail that is gone. The server must have wal_level = logical and
-// a free slot, and the role the right to replicate; the publication is made by
-// the first tail, which takes the table's ownership. A slot begins when the
-// transactions that run at the time have ended; a tail that has to wait for
-// that longer than 15 s is not possible now.
+// Tail implements [outbox.Lease] by logical decoding, with a temporary slot: the server keeps
+// nothing when the tail is gone. It requires wal_level = logical, a free slot and the
+// REPLICATION privilege; the first tail creates the publication, which requires ownership of
+// the table. The server creates a slot after the running transactions have ended. If that
+// takes more than 15 s, Tail returns a TailError.
 func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	if err := l.deposed(); err != nil {
 		return nil, l.store.wrap("tail", err)
@@ -112,7 +111,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	return nil, &outbox.TailError{Reason: reason}
 }
 
-// startTail tries the hosts in turn: the log is of the one that is written to.
+// startTail tries the hosts in turn until one is the server of the lease.
 func (l *lease) startTail(ctx context.Context) (*tail, error) {
 	hosts, err := l.store.wireConfigs(ctx)
 	if err != nil {
@@ -143,7 +142,7 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 	}
 	if err != nil {
 		if c != nil {
-			_ = c.Close() // nothing was begun on it
+			_ = c.Close() // it has no state on the server
 		}
 		return nil, err
 	}
@@ -175,19 +174,17 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 	return t, nil
 }
 
-// Joined reports whether all that stands in the log before the slot's beginning can
-// be read in the table. A transaction is in the log a moment before it is visible:
-// one that had committed just before the beginning would be in neither, and come
-// behind what its producer did next. All who wrote to the table then are waited
-// for, as they hold their locks until they can be seen. The goroutine that reads
-// asks.
+// Joined reports whether everything in the log before the start of the slot can be read from
+// the table. A transaction is in the log shortly before it is visible: one that committed
+// just before the start would be found in neither, and be delivered after what its producer
+// did next. So Joined waits for all transactions that wrote to the table then: they hold
+// their locks until they are visible. Only the goroutine that reads calls it.
 func (t *tail) Joined(ctx context.Context) (bool, error) {
 	return t.lease.Settled(ctx, t.writers)
 }
 
-// sameServer makes sure that the log is of the server that the lease is of. A
-// connection string may name several, of which the first need not be the one
-// that can be written to now, and so may one name or address.
+// sameServer verifies that the log is that of the lease's server. A connection string may
+// name several servers, and a name or address may stand for several.
 func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
 	const identity = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text"
 	results, err := c.Query(ctx, identity)
@@ -210,9 +207,9 @@ func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
 	return nil
 }
 
-// abandon ends a connection that became no tail. A server that waits to make a
-// slot does not notice that its client has gone, and would keep the half-made
-// slot until the transactions that it waits for have ended.
+// abandon ends a connection whose tail was not started. A server that waits to create a slot
+// does not notice that its client is gone, and would keep the half-created slot until the
+// transactions that it waits for have ended.
 func (l *lease) abandon(c *pgrepl.Conn) error {
 	pid := c.PID()
 	err := c.Close()
@@ -224,15 +221,15 @@ func (l *lease) abandon(c *pgrepl.Conn) error {
 	return err
 }
 
-// tail is rows that a goroutine receives from the log.
+// tail implements [outbox.Tail]. A goroutine receives rows from the log.
 type tail struct {
 	lease *lease
 	conn  *pgrepl.Conn
 	from  *pgrepl.Tail
 	slot  string
-	// The transactions that wrote to the table when the slot had been made.
+	// The transactions that wrote to the table when the slot was created.
 	writers outbox.Mark
-	// Of Kept: where the slot begins, and since when; see stuckAfter.
+	// Used by Kept: restart_lsn, and since when; see stuckAfter.
 	begins string
 	moved  time.Time
 	stuck  time.Duration
@@ -246,11 +243,11 @@ type tail struct {
 	bytes int
 	err   error
 
-	visibility visibilityFilter // of the goroutine that calls Next
+	visibility visibilityFilter // owned by the goroutine that calls Next
 }
 
-// receive confirms every transaction as soon as it is here: the table has what
-// the log tells, so the server need not keep it.
+// receive confirms every transaction as soon as it is received: the rows are in the table, so
+// the server need not keep its log.
 func (t *tail) receive(ctx context.Context) {
 	defer close(t.done)
 	var columns *tailColumns
@@ -289,8 +286,7 @@ func (t *tail) receive(ctx context.Context) {
 	}
 }
 
-// put hands over a row or the error that ends the tail, and waits while there
-// is no room.
+// put buffers a row, or the error that ends the tail. It waits while the buffer is full.
 func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) bool {
 	for {
 		t.mu.Lock()
@@ -317,10 +313,10 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 	}
 }
 
-// Next waits for rows whose transactions can be seen and returns those at hand.
+// Next implements [outbox.Tail]. It returns rows whose transactions are visible.
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	for pause := visiblePause; ; {
-		// Arrivals wait while too much is held: the log, too, then.
+		// Read no more rows while too many are held back; the log then waits as well.
 		var fresh []logRow
 		var err error
 		wake, done := t.wake, t.done
@@ -347,7 +343,7 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 		case <-wake:
 		case <-again:
 		case <-done:
-			// Its last words are looked at once more.
+			// Take what it received last.
 			t.mu.Lock()
 			if t.err == nil && len(t.rows) == 0 {
 				t.err = errors.New("the tail is closed")
@@ -359,7 +355,7 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	}
 }
 
-// take takes what was received, and the error that ended it.
+// take removes and returns the buffered rows, and the error that ended the tail.
 func (t *tail) take() ([]logRow, error) {
 	t.mu.Lock()
 	fresh, err := t.rows, t.err
@@ -374,13 +370,13 @@ func (t *tail) take() ([]logRow, error) {
 	return fresh, err
 }
 
-// stuckAfter is how long a slot may begin at one place before that counts: the
-// server looks for a new beginning every 15 s, or at a checkpoint.
+// stuckAfter is how long restart_lsn may stay the same before the log from there counts as
+// kept for the tail: the server moves it every 15 s, or at a checkpoint.
 const stuckAfter = 45 * time.Second
 
-// Kept is how many bytes of its log the server keeps for this tail: what was not
-// confirmed, and, when the slot's beginning stays where it is, all from there: a
-// transaction that was open then is still open.
+// Kept returns how many bytes of log the server keeps for this tail: what is not confirmed,
+// or, if restart_lsn no longer moves because an old transaction is still open, everything
+// from there.
 func (t *tail) Kept(ctx context.Context) (bytes int64, err error) {
 	var unconfirmed, kept int64
 	var begins string

@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// tailColumns says where the log has the columns of a row.
+// tailColumns maps the columns of a row to those of the log.
 type tailColumns struct {
 	of                                                              *pgrepl.Relation
 	seq, bucket, id, topic, key, payload, headers, dedup, createdAt int
@@ -28,9 +28,9 @@ func newTailColumns(r *pgrepl.Relation) (*tailColumns, error) {
 	return c, nil
 }
 
-// row makes a row of an insert, in memory of its own.
+// row decodes an inserted row. It does not keep values.
 func (c *tailColumns) row(values []pgrepl.Value) (row outbox.Row, bucket int, err error) {
-	// fixed are the bytes of a value whose type has a fixed size.
+	// fixed returns the bytes of a value of a fixed-size type.
 	fixed := func(i, size int) []byte {
 		if i < len(values) && values[i].Kind == pgrepl.Binary && len(values[i].Data) == size {
 			return values[i].Data

@@ -5,12 +5,10 @@ import (
 	"fmt"
 )
 
-// Wake returns a channel that receives a value soon after a transaction that
-// inserted messages has committed. Many commits may share one value. Without
-// the trigger of [Options.Notify] there are no notifications, and the channel is
-// nil. It is closed when ctx ends or the connection that listens breaks; then call
-// Wake again, and read the table meanwhile: what is committed between is not
-// notified later.
+// Wake returns a channel that receives a value soon after a transaction that inserted
+// messages commits. One value may stand for many commits. The channel is nil without the
+// trigger of [Options.Notify]. It is closed when ctx ends or the connection breaks. Then
+// call Wake again and read the table: commits in between are not notified.
 func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	n, _, err := s.ready(ctx)
 	if err != nil {
@@ -40,7 +38,7 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 			}
 			select {
 			case woken <- struct{}{}:
-			default: // one that nobody has taken yet says the same
+			default: // a value is waiting already
 			}
 		}
 	}()

@@ -16,9 +16,8 @@ import (
 //
 //	scheme://user:password@host:port,host:port/path?name=value&…
 //
-// It is stricter than package net/url (every parameter must be one that its
-// reader asks for, once) and wider (several hosts). What it says of a mistake
-// never holds a password.
+// Unlike package net/url it allows several hosts, and rejects unknown and repeated
+// parameters. Its errors never contain a password.
 type Address struct {
 	Scheme string
 	Hosts  []string // "host" or "host:port", as written; at least one
@@ -30,12 +29,12 @@ type Address struct {
 	hasUser  bool
 }
 
-// errSecret is all that is said of an address that cannot be taken apart: any
-// piece of it might be a password.
+// errSecret is the error for an address that cannot be parsed. It quotes nothing of the
+// address, since any part of it might be a password.
 var errSecret = errors.New("it is not scheme://user:password@host:port/path?name=value " +
 	"(special characters in a password must be percent-encoded)")
 
-// ParseAddress takes apart an address of one of the schemes.
+// ParseAddress parses an address with one of the schemes.
 func ParseAddress(raw string, schemes ...string) (*Address, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || !slices.Contains(schemes, scheme) {
@@ -72,7 +71,7 @@ func ParseAddress(raw string, schemes ...string) (*Address, error) {
 	return a, err
 }
 
-// validHost reports whether s is a host name or address, with a port or not.
+// validHost reports whether s is a host name or address, with or without a port.
 func validHost(s string) bool {
 	host, port := s, ""
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
@@ -90,7 +89,7 @@ func validHost(s string) bool {
 	}) < 0
 }
 
-// HostPorts is Hosts with the port given where there is none.
+// HostPorts returns Hosts, with the given port where there is none.
 func (a *Address) HostPorts(port int) []string {
 	all := make([]string, len(a.Hosts))
 	for i, h := range a.Hosts {
@@ -102,9 +101,9 @@ func (a *Address) HostPorts(port int) []string {
 	return all
 }
 
-// Login is the user and password of the address; the parameter password-file
-// names a file that holds the password instead, so that no list of processes
-// shows it. given is false when neither is there.
+// Login returns the user and password of the address. The parameter password-file
+// names a file with the password instead, so that no process list shows it. given is
+// false if there is neither.
 func (a *Address) Login() (user, password string, given bool, err error) {
 	user, password, given = a.user, a.password, a.hasUser
 	if file := a.Params.Text("password-file", ""); file != "" {
@@ -119,7 +118,7 @@ func (a *Address) Login() (user, password string, given bool, err error) {
 	return user, password, given, nil
 }
 
-// ReadSecret reads a secret from a file; one line end after it is no part of it.
+// ReadSecret reads a secret from a file, without one trailing line end.
 func ReadSecret(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -132,14 +131,14 @@ func ReadSecret(file string) (string, error) {
 	return s, nil
 }
 
-// Params are the parameters of an address. Each method takes one by its name;
-// Err then tells the first mistake, or a parameter that no method has taken.
+// Params are the parameters of an address. Each method takes one by name; Err then
+// returns the first error, or one for a parameter that no method has taken.
 type Params struct {
 	left url.Values
 	err  error
 }
 
-// ParseParams reads name=value&… . A name that comes twice is a mistake.
+// ParseParams parses name=value&… . A repeated name is an error.
 func ParseParams(query string) (*Params, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -153,7 +152,7 @@ func ParseParams(query string) (*Params, error) {
 	return &Params{left: values}, nil
 }
 
-// take returns the value of a parameter, and whether it is there.
+// take returns the value of a parameter, and whether it is set.
 func (p *Params) take(name string) (string, bool) {
 	v, ok := p.left[name]
 	if !ok {
@@ -169,10 +168,10 @@ func (p *Params) mistake(name, value, want string) {
 	}
 }
 
-// Has reports whether a parameter is there and not yet taken.
+// Has reports whether a parameter is set and not yet taken.
 func (p *Params) Has(name string) bool { return p.left.Has(name) }
 
-// Text is a parameter as it is, or missing when it is not there.
+// Text returns a parameter, or missing if it is not set.
 func (p *Params) Text(name, missing string) string {
 	if v, ok := p.take(name); ok {
 		return v
@@ -180,8 +179,7 @@ func (p *Params) Text(name, missing string) string {
 	return missing
 }
 
-// Choice is a parameter that must be one of the choices; the first is meant
-// when it is not there.
+// Choice returns a parameter that must be one of the choices; the first is the default.
 func (p *Params) Choice(name string, choices ...string) string {
 	v, ok := p.take(name)
 	if !ok {
@@ -194,12 +192,12 @@ func (p *Params) Choice(name string, choices ...string) string {
 	return v
 }
 
-// Bool is a parameter that is true or false; false when it is not there.
+// Bool returns a parameter that is true or false, by default false.
 func (p *Params) Bool(name string) bool {
 	return p.Choice(name, "false", "true") == "true"
 }
 
-// Int is a whole number from least to most, or missing.
+// Int returns an integer from least to most, or missing if it is not set.
 func (p *Params) Int(name string, missing, least, most int64) int64 {
 	v, ok := p.take(name)
 	if !ok {
@@ -213,7 +211,7 @@ func (p *Params) Int(name string, missing, least, most int64) int64 {
 	return n
 }
 
-// Duration is a length of time greater than zero, such as 5s, or missing.
+// Duration returns a positive duration, such as 5s, or missing if it is not set.
 func (p *Params) Duration(name string, missing time.Duration) time.Duration {
 	v, ok := p.take(name)
 	if !ok {
@@ -227,7 +225,7 @@ func (p *Params) Duration(name string, missing time.Duration) time.Duration {
 	return d
 }
 
-// Err is the first mistake in what was taken, or names what was not.
+// Err returns the first error of the parameters taken, or one that names those not taken.
 func (p *Params) Err() error {
 	if p.err != nil {
 		return p.err

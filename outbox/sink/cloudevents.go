@@ -18,16 +18,16 @@ type Attribute struct{ Name, Value string }
 
 // Event is a message as CloudEvents 1.0 describes it.
 type Event struct {
-	// Attributes are those of the specification and extensions, in a fixed
-	// order: specversion, id, source, type, time (when the message's id says
-	// it), subject and dataschema (from headers), topic, partitionkey (the key),
-	// then headers whose names can be attributes, sorted.
+	// Attributes are those of the specification and extensions, in this order:
+	// specversion, id, source, type, time (if the message's id contains it),
+	// subject and dataschema (from headers), topic, partitionkey (the key), then
+	// headers whose names are valid attribute names, sorted.
 	Attributes []Attribute
 
-	// Headers are those that cannot be attributes.
+	// Headers are those whose names are not valid attribute names.
 	Headers map[string]string
 
-	// ContentType is that of the payload, by the message's header or guessed.
+	// ContentType of the payload: the message's header, or guessed.
 	ContentType string
 
 	payload []byte
@@ -39,8 +39,8 @@ var overridable = []string{"source", HeaderType, "subject", "time", "dataschema"
 // reserved attributes are never taken from headers.
 var reserved = []string{"specversion", "id", "data", "datacontenttype", "topic", "partitionkey"}
 
-// NewEvent describes m. source is the attribute for a message without a header
-// of that name. The payload stays the message's.
+// NewEvent converts m. source is the attribute source of a message without that header.
+// The payload is not copied.
 func NewEvent(m *outbox.Message, source string) *Event {
 	set := map[string]string{"source": source, HeaderType: m.Topic}
 	if at := m.ID.Time(); !at.IsZero() {
@@ -76,15 +76,15 @@ func NewEvent(m *outbox.Message, source string) *Event {
 	return e
 }
 
-// isAttribute reports whether a header's name can be an attribute's: lower-case
-// letters and digits, at most 20.
+// isAttribute reports whether a header's name is a valid attribute name: at most 20
+// lower-case letters and digits.
 func isAttribute(name string) bool {
 	return name != "" && len(name) <= 20 && strings.IndexFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9')
 	}) < 0
 }
 
-// contentType is the header's, or what the payload looks like.
+// contentType returns the header, or a guess from the payload.
 func contentType(m *outbox.Message) string {
 	switch t := m.Headers[HeaderContentType]; {
 	case t != "":
@@ -95,12 +95,12 @@ func contentType(m *outbox.Message) string {
 	return "application/octet-stream"
 }
 
-// StructuredType is the content type of what JSON writes.
+// StructuredType is the content type of [Event.JSON].
 const StructuredType = "application/cloudevents+json; charset=utf-8"
 
-// JSON is the event in structured mode: attributes and payload as one JSON
-// object. A payload of a JSON type is embedded as it is, text as a string,
-// everything else, JSON that is none included, in base64.
+// JSON returns the event in structured mode: attributes and payload as one JSON object.
+// It embeds a payload of a JSON type, writes text as a string, and everything else,
+// including invalid JSON, in base64.
 func (e *Event) JSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -134,7 +134,7 @@ func (e *Event) JSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// data is the member that holds the payload.
+// data returns the member for the payload.
 func (e *Event) data() (name string, value any) {
 	t, _, err := mime.ParseMediaType(e.ContentType)
 	switch {
@@ -147,9 +147,9 @@ func (e *Event) data() (name string, value any) {
 	return "data_base64", e.payload
 }
 
-// HeaderValue writes an attribute's value as the HTTP binding of CloudEvents
-// wants it: what is not printable ASCII, and space, quote and percent sign, are
-// percent-encoded byte by byte.
+// HeaderValue encodes an attribute's value according to the HTTP binding of CloudEvents:
+// bytes other than printable ASCII, and space, quote and percent sign, are
+// percent-encoded.
 func HeaderValue(s string) string {
 	plain := func(c byte) bool { return c > 0x20 && c < 0x7f && c != '"' && c != '%' }
 	clean := true

@@ -1,9 +1,9 @@
-// Package sink has what the sinks below it share: the order of keys in front of
-// a broker that answers messages one by one ([Waves]), addresses with
-// parameters ([ParseAddress]), where topics and keys go ([Template]), names of
-// headers, and CloudEvents ([Event]). It knows no broker and imports none:
-// packages nats, kafka, amqp, redis, http and stdout each bring their own, and
-// package open chooses among them by the scheme of an address.
+// Package sink has what the sinks below it share: publishing in the order of keys to a
+// broker that answers messages one by one ([Waves]), addresses with parameters
+// ([ParseAddress]), templates for topics and keys ([Template]), names of headers, and
+// CloudEvents ([Event]). It imports no broker's client: packages nats, kafka, amqp,
+// redis, http and stdout do, and package open chooses among them by the scheme of an
+// address.
 package sink
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Names under which a message's own fields travel where a broker has no field
-// of its own for them. An application's header of the same name gives way.
+// Names of headers for a message's fields, for brokers that have no field for them. They
+// replace the application's headers of the same name.
 const (
 	HeaderID    = "weir-id"    // Message.Identity: what an inbox recognises
 	HeaderKey   = "weir-key"   // Message.Key, when there is one
@@ -23,22 +23,22 @@ const (
 	HeaderType        = "type"         // of Message.Headers
 )
 
-// Send publishes the messages of msgs that wave names by index, of which no two
-// have the same key, and sets the error of each that was not confirmed.
+// Send publishes the messages whose indexes are in wave, no two of which have the same
+// key, and sets the error of each that was not confirmed.
 type Send func(ctx context.Context, wave []int, errs []error)
 
-// Waves publishes msgs in rounds: each holds the next message of every key, and
-// begins when all of the one before have been answered, so that a broker that
-// takes any number of messages at once still gets those of one key one after
-// the other. Messages without a key are in the first round.
+// Waves publishes msgs in rounds. Each round has the next message of every key, and starts
+// when all messages of the previous one have been answered, so that messages of one key
+// are sent one after the other and those of different keys concurrently. Messages without
+// a key are in the first round.
 //
 //	key a: a1 a2 a3        wave 1: a1 b1 x
 //	key b: b1 b2           wave 2: a2 b2        (b1 failed: b2 is held back)
 //	none:  x               wave 3: a3
 //
-// When a message fails those behind it are held back. When the broker turns out
-// to be unavailable, or ctx ends, no further round begins, and its messages get
-// [Unsent]. The result is what [outbox.Sink] wants.
+// If a message fails, the later ones of its key are held back. If the broker is
+// unavailable or ctx ends, no further round starts, and the remaining messages get
+// [Unsent]. The result is that of [outbox.Sink]'s Publish.
 func Waves(ctx context.Context, msgs []outbox.Message, send Send) []error {
 	errs := make([]error, len(msgs))
 	failed := map[string]bool{}
@@ -84,9 +84,9 @@ func Waves(ctx context.Context, msgs []outbox.Message, send Send) []error {
 	return Result(errs)
 }
 
-// Unsent is the error of a message that was not sent because of stop, the error of
-// another one or of the context. That one met no broker says nothing of this one, which
-// may have another destination.
+// Unsent returns the error of a message that was not sent because of stop, which is the
+// error of another message or of the context. If the other one reached no broker, that
+// says nothing about this one, which may have another destination.
 func Unsent(stop error) error {
 	if outbox.IsUnavailable(stop) {
 		return outbox.ErrHeldBack
@@ -94,7 +94,7 @@ func Unsent(stop error) error {
 	return stop
 }
 
-// waves lists the indexes of each round.
+// waves returns the indexes of each round.
 func waves(msgs []outbox.Message) [][]int {
 	var rounds [][]int
 	had := map[string]int{}
@@ -112,9 +112,9 @@ func waves(msgs []outbox.Message) [][]int {
 	return rounds
 }
 
-// Chains lists the indexes of the messages of each key, in their order, and of
-// each message without a key alone: what a sink may publish side by side when
-// it goes through each chain one by one.
+// Chains returns the indexes of the messages of each key, in order, and of each message
+// without a key separately. A sink may publish chains concurrently, and the messages of
+// each one by one.
 func Chains(msgs []outbox.Message) [][]int {
 	var chains [][]int
 	at := map[string]int{}
@@ -131,7 +131,7 @@ func Chains(msgs []outbox.Message) [][]int {
 	return chains
 }
 
-// Result is errs, or nil when every one is nil.
+// Result returns errs, or nil if all of them are nil.
 func Result(errs []error) []error {
 	for _, err := range errs {
 		if err != nil {
@@ -141,7 +141,7 @@ func Result(errs []error) []error {
 	return nil
 }
 
-// All is a result of n times the same error.
+// All returns n times the same error.
 func All(n int, err error) []error {
 	errs := make([]error, n)
 	for i := range errs {

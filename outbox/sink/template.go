@@ -7,11 +7,10 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Template says where a message goes: text in which {topic} and {key} stand for
-// those of the message.
+// Template is text in which {topic} and {key} are replaced by those of a message.
 type Template string
 
-// Check refuses placeholders other than the two.
+// Check returns an error for other placeholders.
 func (t Template) Check() error {
 	s := strings.NewReplacer("{topic}", "", "{key}", "").Replace(string(t))
 	if strings.ContainsAny(s, "{}") {
@@ -23,7 +22,7 @@ func (t Template) Check() error {
 // Has reports whether the template has the placeholder, "topic" or "key".
 func (t Template) Has(name string) bool { return strings.Contains(string(t), "{"+name+"}") }
 
-// Expand fills the template in.
+// Expand replaces the placeholders.
 func (t Template) Expand(m *outbox.Message) string {
 	switch t { // the usual ones, without a copy
 	case "{topic}":
@@ -34,9 +33,9 @@ func (t Template) Expand(m *outbox.Message) string {
 	return strings.NewReplacer("{topic}", m.Topic, "{key}", m.Key).Replace(string(t))
 }
 
-// CheckHeader refuses a header that cannot travel as a line of text, as NATS
-// and HTTP send them: the name must be a token of RFC 9110, the value must have
-// no line ends. The error is marked by [outbox.Invalid].
+// CheckHeader returns an error, marked by [outbox.Invalid], for a header that cannot be
+// sent as a line of text, as in NATS and HTTP: the name must be a token of RFC 9110 and
+// the value must not contain line ends.
 func CheckHeader(name, value string) error {
 	if !isToken(name) {
 		return outbox.Invalid(fmt.Errorf("header %q: its name has characters that this broker's headers cannot carry", name))

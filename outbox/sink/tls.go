@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TLS describes an encrypted connection. The zero value trusts what the system
-// trusts and shows no certificate.
+// TLS is the configuration of an encrypted connection. The zero value trusts the system's
+// authorities and has no client certificate.
 type TLS struct {
 	CAFile     string // trusted instead of the system's authorities. Default: the system's
 	CertFile   string // shown to the broker, with KeyFile. Default: none
@@ -30,10 +30,10 @@ func (p *Params) TLS() TLS {
 	}
 }
 
-// IsZero reports whether nothing was set.
+// IsZero reports whether no field is set.
 func (t TLS) IsZero() bool { return t == TLS{} }
 
-// Config reads the files.
+// Config reads the files and returns the configuration for crypto/tls.
 func (t TLS) Config() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {
@@ -59,8 +59,8 @@ func (t TLS) Config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// DialTLS connects and shakes hands, within the timeout. Its errors say that it was
-// the handshake that failed, and what may be the matter where nothing came back.
+// DialTLS connects and performs the handshake within the timeout. Its errors say whether
+// the handshake failed, and what the reason may be if the server did not answer.
 func DialTLS(ctx context.Context, timeout time.Duration, cfg *tls.Config, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

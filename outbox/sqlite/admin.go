@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Status implements [outbox.Store]. It counts every pending row.
+// Status implements [outbox.Store]. It reads every pending row.
 func (s *Store) Status(ctx context.Context) (st outbox.Status, err error) {
 	err = s.withTables(ctx, "count rows of", func(tx *sql.Tx, t *tables) error {
 		st = outbox.Status{}
@@ -63,7 +63,7 @@ func (s *Store) leases(ctx context.Context, tx *sql.Tx) (out []outbox.LeaseStatu
 	return out, rows.Err()
 }
 
-// isLocked tries the lock of a shard for a moment.
+// isLocked reports whether the lock of a shard is taken, by trying it.
 func (s *Store) isLocked(shard int) (bool, error) {
 	lock, err := s.lock(shard)
 	if errors.Is(err, outbox.ErrHeld) {
@@ -75,7 +75,8 @@ func (s *Store) isLocked(shard int) (bool, error) {
 	return false, lock.Close()
 }
 
-// statusIs is a condition on the status that a queue's rows have without a column.
+// statusIs is a condition on the status; layout Queue has no such column, and all its rows
+// are pending.
 func statusIs(history bool, status string) string {
 	switch {
 	case history:
@@ -86,8 +87,7 @@ func statusIs(history bool, status string) string {
 	return "FALSE"
 }
 
-// conditions are what q selects of table o; created names the column that Since
-// and Before speak of.
+// conditions returns the condition of q for table o; created is the column for Since and Before.
 func conditions(q outbox.Query, created string) (where string, args []any) {
 	parts := []string{"TRUE"}
 	add := func(condition string, values ...any) {
@@ -119,7 +119,7 @@ func conditions(q outbox.Query, created string) (where string, args []any) {
 	return strings.Join(parts, " AND "), args
 }
 
-// listing is where messages of one state lie. extra is due and ended, attempts,
+// listing is the source of messages of one state. extra has the columns due, ended, attempts,
 // reason and error.
 type listing struct{ extra, from, created, order string }
 
@@ -144,8 +144,8 @@ func listingOf(state outbox.State, history, noteIDs bool) (listing, bool) {
 	return listing{}, false
 }
 
-// List implements [outbox.Store]. Without a state it lists all states, one after
-// the other in time.
+// List implements [outbox.Store]. Without a state it lists all states, ordered by creation
+// time.
 func (s *Store) List(ctx context.Context, q outbox.Query) (out []outbox.Listed, err error) {
 	states := []outbox.State{q.State}
 	if q.State == "" {
@@ -212,10 +212,10 @@ func timeOf(micros sql.NullInt64) time.Time {
 	return time.UnixMicro(micros.Int64).UTC()
 }
 
-// batch is how many rows are moved or deleted in one transaction.
+// batch is the number of rows that one transaction moves or deletes.
 const batch = 500
 
-// finished is where messages that are over lie, and their numbers there.
+// endedRows returns the table of dead or delivered messages, its columns and a condition.
 func endedRows(state outbox.State, t *tables) (table, number, created, condition string, err error) {
 	switch {
 	case state == outbox.Dead:
@@ -228,9 +228,9 @@ func endedRows(state outbox.State, t *tables) (table, number, created, condition
 	return "", "", "", "", fmt.Errorf("messages that are %s: want dead or delivered", cmp.Or(string(state), "in any state"))
 }
 
-// inBatches runs f with the numbers of messages that q selects, in transactions
-// of their own, until there are none or q.Limit is reached. What gets a greater
-// number than the last while it runs is not meant.
+// inBatches runs f with the numbers of messages that q selects, batch by batch, each in a
+// transaction, until there are no more or q.Limit is reached. It ignores messages with numbers
+// above the highest one at its start.
 func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(tx *sql.Tx, table, number, list string) error) (total int64, err error) {
 	var table, number, created, condition string
 	var last sql.NullInt64
@@ -272,8 +272,8 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 	return total, nil
 }
 
-// Requeue implements [outbox.Store]. The messages get new numbers: behind those
-// that a relay has seen.
+// Requeue implements [outbox.Store]. The messages get new numbers, above those that relays
+// have seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
 	moved := messageColumns
 	if q.NewIdentity {

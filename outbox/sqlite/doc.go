@@ -3,17 +3,16 @@
 //
 // # One writer
 //
-// SQLite lets one transaction write at a time, and a row takes its number while
-// its transaction holds that right. So numbers ascend in the order of commits; a
-// row that is not committed has a greater number than every row that is; and one
-// that is rolled back gives its number back. No gap is ever filled late:
-// [outbox.Lease].Mark notes nothing and Settled is true at once.
+// SQLite lets one transaction write at a time, and a row gets its number while its
+// transaction holds the write lock. So numbers ascend in the order of commits, a row
+// that is not committed has a higher number than every committed one, and a rollback
+// gives its numbers back. No gap is ever filled late: Mark of [outbox.Lease] records
+// nothing, and Settled returns true at once.
 //
-// The file is kept in WAL mode, in which readers and the writer do not wait for
-// each other. The store writes through one connection of its own, in short
-// transactions that take the right to write when they begin, and tries again
-// while another writer has it. It never waits for a producer while it holds it,
-// so that both may live in one program.
+// The file is in WAL mode, in which readers and the writer do not wait for each other.
+// The store writes through one connection, in short transactions that take the write
+// lock when they begin, and retries while another writer holds it. It never waits for
+// a producer while it holds the lock, so both may be in one program.
 //
 // Such a program must open the file with one driver only. POSIX drops a
 // process's locks on a file when any of its descriptors is closed; each copy of

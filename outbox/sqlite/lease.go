@@ -14,15 +14,15 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// lease is the leadership of a shard: a lock on a file beside the database, and
-// an epoch that every transaction of the lease compares.
+// lease is the leadership of a shard: a lock on a file next to the database, and an epoch that
+// every write transaction of the lease checks.
 type lease struct {
-	s     *Store
-	shard int
-	epoch int64
-	hist  bool
-	ids   bool  // notes of attempts have the id of their row
-	lastSeq  int64 // number that the table gave out last; of the goroutine that reads
+	s       *Store
+	shard   int
+	epoch   int64
+	hist    bool
+	ids     bool  // table _parked has column id
+	lastSeq int64 // the last number of the table; owned by the goroutine that reads
 	shardRows
 	lock *fileLock
 
@@ -35,11 +35,11 @@ type lease struct {
 	ended bool // lost or given up
 }
 
-// heartbeat is how often a lease looks whether it still holds.
+// heartbeat is how often a lease checks that it is still held.
 const heartbeat = 400 * time.Millisecond
 
-// lockPath is the file that is locked to lead a shard. It is beside the database itself,
-// so that who opens that by way of a link locks the same one.
+// lockPath returns the file to lock to lead a shard. It is next to the real file of the database,
+// so that processes that open the database by a link lock the same file.
 func (s *Store) lockPath(shard int) (string, error) {
 	path, err := filepath.EvalSymlinks(s.path)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	return l, nil
 }
 
-// raise takes the next epoch, and the range of buckets of that moment.
+// raise increments the epoch and reads the range of buckets.
 func (l *lease) raise(ctx context.Context) error {
 	return l.s.write(ctx, func(tx *sql.Tx) error {
 		t, err := l.s.inspect(ctx, tx)
@@ -104,14 +104,14 @@ func (l *lease) raise(ctx context.Context) error {
 	})
 }
 
-// given is the number that the table gave out last.
+// readLastSeq returns the last number of the table.
 func (l *lease) readLastSeq(ctx context.Context, tx *sql.Tx) (n int64, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = ?", l.s.base).Scan(&n)
 	return n, err
 }
 
-// Renewed implements [outbox.Renewer]: the numbers of a table that was emptied begin
-// again when somebody resets them. For tables that are made anew the epoch does.
+// Renewed implements [outbox.Renewer]. It detects that the numbers were reset. Recreated tables
+// are detected by the epoch.
 func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	err = l.inReadTx(ctx, "look for", func(tx *sql.Tx) error {
 		now, err := l.readLastSeq(ctx, tx)
@@ -121,7 +121,7 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	return anew, err
 }
 
-// watch looks, at every heartbeat, whether the lock and the epoch are still ours.
+// watch checks the lock and the epoch at every heartbeat.
 func (l *lease) watch(ctx context.Context) {
 	defer close(l.done)
 	tick := time.NewTicker(heartbeat)
@@ -144,7 +144,7 @@ func (l *lease) watch(ctx context.Context) {
 	}
 }
 
-// confirm compares the epoch.
+// confirm checks the epoch.
 func (l *lease) confirm(ctx context.Context, tx *sql.Tx) error {
 	var epoch int64
 	err := tx.QueryRowContext(ctx, l.s.sql("SELECT epoch FROM {lease} WHERE shard = ?"), l.shard).Scan(&epoch)
@@ -157,7 +157,7 @@ func (l *lease) confirm(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// led is the error of a lease that is over.
+// deposed returns ErrDeposed if the lease has ended.
 func (l *lease) deposed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +167,7 @@ func (l *lease) deposed() error {
 	return nil
 }
 
-// lose ends the leadership and returns the error that says so.
+// lose ends the leadership and returns ErrDeposed with its cause.
 func (l *lease) lose(cause error) error {
 	l.end()
 	return fmt.Errorf("%w: %w", outbox.ErrDeposed, cause)
@@ -207,7 +207,7 @@ func (l *lease) fail(step string, err error) error {
 	return l.s.fail(fmt.Sprintf("%s shard %d of", step, l.shard), err)
 }
 
-// reading runs f in one snapshot.
+// inReadTx runs f in a read transaction, one snapshot.
 func (l *lease) inReadTx(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
 	err := l.deposed()
 	if err == nil {
@@ -219,7 +219,7 @@ func (l *lease) inReadTx(ctx context.Context, step string, f func(tx *sql.Tx) er
 	return nil
 }
 
-// writing runs f in a transaction that only the leader may begin.
+// inWriteTx runs f in a write transaction, after it has checked the epoch.
 func (l *lease) inWriteTx(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
 	err := l.deposed()
 	if err == nil {
@@ -236,8 +236,7 @@ func (l *lease) inWriteTx(ctx context.Context, step string, f func(tx *sql.Tx) e
 	return nil
 }
 
-// Mark implements [outbox.Lease]: there is nothing to note, see the package's
-// comment.
+// Mark implements [outbox.Lease]. There is nothing to record, see the package comment.
 func (l *lease) Mark(context.Context) (outbox.Mark, error) {
 	if err := l.deposed(); err != nil {
 		return nil, l.fail("mark", err)
@@ -245,8 +244,7 @@ func (l *lease) Mark(context.Context) (outbox.Mark, error) {
 	return struct{}{}, nil
 }
 
-// Settled implements [outbox.Lease]: no row with a number below one that was
-// seen is ever still to come.
+// Settled implements [outbox.Lease]. No row can still appear below one that was read.
 func (l *lease) Settled(context.Context, outbox.Mark) (bool, error) {
 	if err := l.deposed(); err != nil {
 		return false, l.fail("ask for transactions of", err)
@@ -254,7 +252,7 @@ func (l *lease) Settled(context.Context, outbox.Mark) (bool, error) {
 	return true, nil
 }
 
-// Tail implements [outbox.Lease]: there is none.
+// Tail implements [outbox.Lease]. SQLite has no log to follow.
 func (l *lease) Tail(context.Context) (outbox.Tail, error) {
 	if err := l.deposed(); err != nil {
 		return nil, l.fail("follow the log of", err)

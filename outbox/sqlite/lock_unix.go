@@ -11,13 +11,12 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// fileLock is a lock on a file beside the database. The kernel lets go of it
-// when the process ends, however it ends.
+// fileLock is a lock on a file next to the database. The kernel releases it when the process
+// ends.
 type fileLock struct{ file *os.File }
 
-// lockFile takes the lock at path without waiting: outbox.ErrHeld if another
-// has it. The file stays when the lock goes: to delete it would let two that
-// open it at that time lock two different files.
+// lockFile takes the lock at path without waiting; it returns outbox.ErrHeld if it is taken. The
+// file is not deleted with the lock: otherwise two processes could lock two different files.
 func lockFile(path string) (*fileLock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -37,14 +36,14 @@ func lockFile(path string) (*fileLock, error) {
 		if l.check() == nil {
 			return l, nil
 		}
-		// Somebody has deleted the file meanwhile: the lock is on what is gone.
+		// The file was deleted meanwhile: the lock is on the old file.
 		if err := f.Close(); err != nil {
 			return nil, fmt.Errorf("close lock file: %w", err)
 		}
 	}
 }
 
-// holds is nil while the locked file is the one that others find.
+// check returns an error if the locked file is not the one at the path.
 func (l *fileLock) check() error {
 	mine, err := l.file.Stat()
 	if err != nil {
@@ -60,5 +59,5 @@ func (l *fileLock) check() error {
 	return nil
 }
 
-// Close lets go of the lock.
+// Close releases the lock.
 func (l *fileLock) Close() error { return l.file.Close() }

@@ -12,16 +12,15 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// schemaVersion is the form of the tables that this code reads and writes.
+// schemaVersion is the version of the tables that this code creates and uses.
 const schemaVersion = 1
 
-// nowMicros is the present moment in microseconds since 1970, to the
-// millisecond, in words that every SQLite knows that producers may bring along.
+// nowMicros is the current time in microseconds since 1970, with a resolution of 1 ms. It uses
+// only functions that every SQLite has, because it is a default of producers' inserts.
 const nowMicros = "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000)"
 
-// message is the columns that the tables of messages have in common. A producer
-// in plain SQL names topic, msg_key and payload alone. It cannot compute a
-// bucket: the row then has none, and anyone who reads it does.
+// message defines the columns that all tables of messages have. The defaults let plain SQL
+// insert only topic, msg_key and payload. Such rows have no bucket; readers compute it.
 const message = `
   bucket INTEGER,
   id BLOB NOT NULL DEFAULT (randomblob(16)) CHECK (length(id) = 16),
@@ -32,12 +31,12 @@ const message = `
   dedup_key TEXT,
   created_at INTEGER NOT NULL DEFAULT ` + nowMicros
 
-// copied is the columns that a message keeps when it moves between tables.
+// messageColumns are the columns that a message keeps when it moves between tables.
 const messageColumns = "bucket, id, topic, msg_key, payload, headers, dedup_key"
 
 const autoincrement = " INTEGER PRIMARY KEY AUTOINCREMENT,"
 
-// The tables, and the indexes without which rows would be searched for.
+// The tables and their indexes.
 const (
 	createMeta = `CREATE TABLE {meta} (
   one INTEGER PRIMARY KEY DEFAULT 1,
@@ -57,7 +56,7 @@ const (
   error TEXT NOT NULL,
   id BLOB
 )`
-	// addNoteIDs is for tables of an older weir, whose relays go on with the column there.
+	// addNoteIDs upgrades tables of an older weir, whose relays work with the column, too.
 	addNoteIDs = "ALTER TABLE {parked} ADD COLUMN id BLOB"
 	createDead = "CREATE TABLE {dead} (\n  dead_seq" + autoincrement + "\n  seq INTEGER NOT NULL," + message + `,
   attempts INTEGER NOT NULL,
@@ -72,7 +71,7 @@ const (
 )`
 )
 
-// tables is what there is.
+// tables is the state of the tables that Migrate finds.
 type tables struct {
 	meta    *meta // nil: nothing is noted
 	columns []string
@@ -87,7 +86,7 @@ type meta struct {
 	shards  int
 }
 
-// usable refuses tables that this code must not touch.
+// checkVersion returns an error for tables that this version cannot use.
 func (t *tables) checkVersion() error {
 	switch {
 	case t.meta == nil || t.columns == nil:
@@ -100,7 +99,7 @@ func (t *tables) checkVersion() error {
 
 func (t *tables) history() bool { return t.meta.layout == outbox.History }
 
-// inspect reads what there is.
+// inspect reads the state of the tables.
 func (s *Store) inspect(ctx context.Context, tx *sql.Tx) (*tables, error) {
 	t := &tables{}
 	rows, err := tx.QueryContext(ctx, "SELECT name FROM pragma_table_info(?) ORDER BY cid", s.base)
@@ -169,7 +168,7 @@ func (s *Store) migrate(ctx context.Context, tx *sql.Tx, plan outbox.Plan) (step
 		return nil, err
 	}
 	if t.meta != nil && plan.Shards != 0 && plan.Shards != t.meta.shards {
-		// A relay that leads one must not find its range changed.
+		// The range of a shard must not change while a relay leads it.
 		var locks []*fileLock
 		defer func() {
 			for _, lock := range locks {
@@ -198,8 +197,8 @@ func (s *Store) migrate(ctx context.Context, tx *sql.Tx, plan outbox.Plan) (step
 	return steps, nil
 }
 
-// steps are the statements that bring what there is to what plan wants. All
-// tables are made together or not at all.
+// steps returns the statements that change the tables to what plan wants. All tables are
+// created together or not at all.
 func (s *Store) steps(t *tables, plan outbox.Plan) ([]string, error) {
 	if err := t.check(plan); err != nil {
 		return nil, err
@@ -240,7 +239,7 @@ func (s *Store) steps(t *tables, plan outbox.Plan) ([]string, error) {
 	return out, nil
 }
 
-// check refuses what Migrate must not or cannot do.
+// check returns an error for plans that are invalid or do not fit the existing tables.
 func (t *tables) check(plan outbox.Plan) error {
 	switch {
 	case plan.Partition.Period != outbox.Unpartitioned:
@@ -259,7 +258,7 @@ func (t *tables) check(plan outbox.Plan) error {
 	return t.checkVersion()
 }
 
-// shaped runs f in a snapshot, with what there is.
+// withTables runs f in a read transaction, with the state of the tables.
 func (s *Store) withTables(ctx context.Context, step string, f func(tx *sql.Tx, t *tables) error) error {
 	err := s.read(ctx, func(tx *sql.Tx) error {
 		t, err := s.inspect(ctx, tx)
@@ -301,10 +300,10 @@ func (s *Store) Describe(ctx context.Context) (d outbox.Description, err error) 
 	return d, nil
 }
 
-// errNoLog is why there is no tail.
+// errNoLog is the error of Tail.
 var errNoLog = &outbox.TailError{Reason: "SQLite keeps no log that others could follow"}
 
-// Claim implements [outbox.Store]: SQLite locks no rows.
+// Claim implements [outbox.Store]. SQLite has no row locks.
 func (s *Store) Claim(context.Context, outbox.ClaimRequest) (outbox.Claim, error) {
 	return nil, s.fail("claim rows of", outbox.ErrNoSkipLocked)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// shares is which rows a shard has.
+// shardRows says which rows belong to a shard.
 type shardRows struct {
 	all         bool // the only shard: buckets make no difference
 	first, last int  // bucket
 }
 
-// filter keeps rows of the shard, and those that plain SQL has put into no
-// bucket, or into one that there is not, which has looks at.
+// filter selects rows of the shard, and rows that plain SQL inserted without a valid bucket,
+// which contains checks.
 func (h *shardRows) filter() string {
 	if h.all {
 		return ""
@@ -26,8 +26,8 @@ func (h *shardRows) filter() string {
 	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL OR o.bucket NOT BETWEEN 0 AND %d) AND ", h.first, h.last, outbox.Buckets-1)
 }
 
-// has reports whether a row belongs to the shard. A producer in plain SQL leaves
-// the bucket open; it is then what outbox.Enqueue would have written.
+// contains reports whether a row belongs to the shard. Rows inserted by plain SQL have no bucket;
+// it is computed as outbox.Enqueue would.
 func (h *shardRows) contains(bucket sql.NullInt64, key string, id []byte) bool {
 	if h.all {
 		return true
@@ -41,10 +41,10 @@ func (h *shardRows) contains(bucket sql.NullInt64, key string, id []byte) bool {
 	return int64(h.first) <= b && b <= int64(h.last)
 }
 
-// rowColumns are what scanRow reads, of table o.
+// rowColumns are the columns that scanRow reads, of table o.
 const rowColumns = "o.seq, o.bucket, o.id, o.topic, o.msg_key, o.payload, o.headers, o.dedup_key, o.created_at"
 
-// scanRow reads a row, and more columns behind it.
+// scanRow reads a row and further columns.
 func (h *shardRows) scanRow(rows *sql.Rows, more ...any) (r outbox.Row, ours bool, err error) {
 	var bucket sql.NullInt64
 	var id, headers []byte
@@ -69,10 +69,10 @@ func (l *lease) pending() string {
 	return ""
 }
 
-// maxRanges is how many gaps a statement names; the rest are read as one.
+// maxRanges is the most gaps of a statement; the rest are merged into one range.
 const maxRanges = 100
 
-// readText is one statement: what lies in gaps, then what comes after.
+// readText is one statement: the rows in gaps, then those after req.After.
 func (l *lease) readText(req outbox.ReadRequest) string {
 	part := func(where string) string {
 		return "SELECT * FROM (SELECT " + rowColumns + l.s.sql(" FROM {outbox} o WHERE ") + l.pending() + l.filter() + where + " ORDER BY o.seq)"

@@ -28,9 +28,9 @@ type Options struct {
 	// Table is the outbox table; names of the others are made from it.
 	// Default: outbox.DefaultTable.
 	Table string
-	// Owner is what the lease table shows of who leads. Default: host:pid.
+	// Owner identifies this process in the lease table. Default: host:pid.
 	Owner string
-	// BusyTimeout is how long a statement tries again while others write.
+	// BusyTimeout is how long a statement is retried while others write.
 	// Default: 30 s.
 	BusyTimeout time.Duration
 }
@@ -64,7 +64,7 @@ type Store struct {
 
 var _ outbox.Store = (*Store)(nil)
 
-// Open opens the file at path, which is made if there is none.
+// Open opens the file at path, and creates it if it does not exist.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if path == "" || strings.Contains(path, ":memory:") {
@@ -89,7 +89,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// unopened says why a file cannot be opened, where SQLite says that it cannot.
+// explainOpen adds the reason to SQLite's error that it cannot open a file.
 func (s *Store) explainOpen(err error) error {
 	var e *driver.Error
 	if !errors.As(err, &e) || e.Code()&0xff != lib.SQLITE_CANTOPEN {
@@ -110,12 +110,12 @@ var suffixes = []string{outbox.ScheduledSuffix, "_parked", "_dead", "_lease", "_
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// maxReaders is how many statements read at a time.
+// maxReaders is the most concurrent reading statements.
 const maxReaders = 4
 
 func (s *Store) connect(ctx context.Context) (err error) {
-	// The driver waits briefly; waiting longer, until the context ends, is done
-	// here: a wait inside SQLite cannot be ended.
+	// The driver waits only briefly, because a wait inside SQLite cannot be canceled;
+	// Store.retry waits longer.
 	dsn := (&url.URL{Scheme: "file", OmitHost: true, Path: s.path}).String() + "?_pragma=busy_timeout(20)&_pragma=synchronous(NORMAL)"
 	h := &handles{}
 	defer func() {
@@ -147,8 +147,8 @@ func (s *Store) connect(ctx context.Context) (err error) {
 	return nil
 }
 
-// handles are the connections to a file. Another one may lie at the path by now: what
-// was open then goes on with a file that nobody else finds.
+// handles are the connections to a file. If the file at the path is replaced, they still use the
+// old file, which no other process finds.
 type handles struct {
 	writer, readers *sql.DB
 	file            os.FileInfo
@@ -164,10 +164,10 @@ func (h *handles) close() error {
 	return errors.Join(errs...)
 }
 
-// errReplaced says that another file lies at the path.
+// errReplaced says that another file, or none, is at the path.
 var errReplaced = errors.New("the file of the database has been removed or replaced")
 
-// there is nil while the file that is open is the one that others find.
+// checkFile returns errReplaced if the open file is not the one at the path.
 func (s *Store) checkFile() error {
 	now, err := os.Stat(s.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -179,8 +179,8 @@ func (s *Store) checkFile() error {
 	return nil
 }
 
-// follow opens the file that lies at the path now, if it is another one. What still
-// uses the connections to the old one fails.
+// reopenIfReplaced opens the file that is at the path now, if it is another one. Statements on
+// the old connections then fail.
 func (s *Store) reopenIfReplaced(ctx context.Context) error {
 	s.following.Lock()
 	defer s.following.Unlock()
@@ -198,10 +198,10 @@ func (s *Store) reopenIfReplaced(ctx context.Context) error {
 	return old.close()
 }
 
-// sql puts the names of the tables into a text: {outbox}, {parked}, ...
+// sql replaces {outbox}, {parked}, ... by the names of the tables.
 func (s *Store) sql(text string) string { return s.replacer.Replace(text) }
 
-// Name is the table as Options name it.
+// Name is the table as [Options] name it.
 func (s *Store) Name() string { return s.opts.Table }
 
 // Close closes the store's connections.
@@ -214,7 +214,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// fail names the step and the table.
+// fail adds the step and the table to an error.
 func (s *Store) fail(step string, err error) error {
 	var e *driver.Error
 	if errors.As(err, &e) && strings.Contains(e.Error(), "no such table") {
@@ -223,7 +223,7 @@ func (s *Store) fail(step string, err error) error {
 	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
 }
 
-// isBusy reports whether somebody else has what a statement needs.
+// isBusy reports whether a lock is held by another connection.
 func isBusy(err error) bool {
 	var e *driver.Error
 	if !errors.As(err, &e) {
@@ -233,13 +233,13 @@ func isBusy(err error) bool {
 	return primary == lib.SQLITE_BUSY || primary == lib.SQLITE_LOCKED
 }
 
-// retry repeats f while others write.
+// retry repeats f while another connection holds a lock, up to Options.BusyTimeout.
 func (s *Store) retry(ctx context.Context, f func() error) error {
 	deadline := time.Now().Add(s.opts.BusyTimeout)
 	for {
 		err := f()
 		if err != nil && ctx.Err() != nil {
-			return errors.Join(err, ctx.Err()) // SQLite says only that it was interrupted
+			return errors.Join(err, ctx.Err()) // SQLite's error is only "interrupted"
 		}
 		if !isBusy(err) || time.Now().After(deadline) {
 			return err
@@ -254,7 +254,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// write runs f in a transaction that may write from its beginning on.
+// write runs f in a transaction that takes the write lock when it begins.
 func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.retry(ctx, func() error {
 		tx, err := s.handles.Load().writer.BeginTx(ctx, nil)
@@ -268,7 +268,7 @@ func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	})
 }
 
-// read runs f in a transaction that reads: one snapshot.
+// read runs f in a read transaction: one snapshot.
 func (s *Store) read(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.retry(ctx, func() error {
 		tx, err := s.handles.Load().readers.BeginTx(ctx, nil)
@@ -279,7 +279,7 @@ func (s *Store) read(ctx context.Context, f func(tx *sql.Tx) error) error {
 	})
 }
 
-// rollback ends a transaction that its context may have ended already.
+// rollback rolls back a transaction, unless it has ended because of its context.
 func rollback(tx *sql.Tx) error {
 	if err := tx.Rollback(); !errors.Is(err, sql.ErrTxDone) {
 		return err
@@ -287,7 +287,7 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// exec runs statements with the names of the tables put in.
+// exec runs a statement, after sql.
 func (s *Store) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	_, err := tx.ExecContext(ctx, s.sql(text), args...)
 	return err

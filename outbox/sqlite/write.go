@@ -14,7 +14,7 @@ import (
 // inList is a list of numbers as one parameter, see numbers.
 const inList = "(SELECT value FROM json_each(?))"
 
-// numbers is a list as JSON.
+// numbers encodes a list as JSON.
 func numbers(seqs []int64) string {
 	b := []byte{'['}
 	for i, seq := range seqs {
@@ -26,13 +26,13 @@ func numbers(seqs []int64) string {
 	return string(append(b, ']'))
 }
 
-// sameID compares a row's id. A producer may have written sixteen bytes as text.
+// sameID compares a row's id, which a producer may have written as 16 bytes of text.
 const sameID = "CAST(id AS BLOB) = ?"
 
-// maxError is how many bytes of an error are kept.
+// maxError is the most bytes of an error that are kept.
 const maxError = 4000
 
-// shorten cuts an error to what is kept, between characters.
+// shorten cuts an error to maxError bytes, between characters.
 func shorten(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= maxError {
@@ -72,8 +72,8 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	})
 }
 
-// noteOf is the condition that a note p of attempts is of a row o. Those of an older
-// weir, and in tables that were not migrated since, have the number only.
+// noteOf is the condition that a note p of failed attempts belongs to a row o. Notes of an older
+// weir, and in tables not migrated since, have only the number.
 func noteOf(ids bool) string {
 	if !ids {
 		return "o.seq = p.seq"
@@ -186,7 +186,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 	return moved, next, nil
 }
 
-// collect reads one column of numbers.
+// collect reads a column of numbers.
 func collect(rows *sql.Rows) (out []int64, err error) {
 	defer rows.Close()
 	for rows.Next() {

@@ -8,8 +8,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// mixedClaims has a relay that leads and those that claim with SKIP LOCKED refuse
-// to work beside each other.
+// mixedClaims checks that a leader and relays that claim with SKIP LOCKED refuse to run together.
 func mixedClaims(s *suite) {
 	store := s.migrated(outbox.Plan{Shards: 2})
 	if !s.SkipLocked {
@@ -55,8 +54,8 @@ func mixedClaims(s *suite) {
 	})
 }
 
-// mixedRelays runs relays of both kinds: the later one ends, the earlier one goes
-// on and delivers each message once.
+// mixedRelays runs relays of both kinds: the later one fails, the earlier one continues and delivers
+// each message once.
 func mixedRelays(s *suite) {
 	if !s.SkipLocked {
 		return // mixedClaims has it
@@ -87,16 +86,15 @@ func mixedRelays(s *suite) {
 	}
 }
 
-// sessionsStay checks that a database without a pooler before it is not taken for
-// one.
+// noPooler checks that a direct connection is not taken for a pooler.
 func noPooler(s *suite) {
 	if c, ok := s.Open(s.T, "").(outbox.Checker); ok {
 		s.check(c.Check(s.ctx()))
 	}
 }
 
-// claimsKeepToBytes has a claim end with the message that reaches its bytes, and one
-// that is larger than they are claimed alone.
+// claimsKeepToBytes checks that a claim ends with the message that reaches MaxBytes, even if that
+// message is larger than MaxBytes.
 func claimsKeepToBytes(s *suite) {
 	if !s.SkipLocked {
 		return

@@ -42,8 +42,8 @@ func ackIsIdempotent(s *suite) {
 	}
 }
 
-// A row that has the number of one that was delivered, since the table was emptied and
-// its numbers begin again, is not taken for it.
+// ackMatchesIDs: numbers may be reused after the table was emptied. An ack of an earlier message does
+// not remove a row that has its number now.
 func ackMatchesIDs(layout outbox.Layout) func(s *suite) {
 	return func(s *suite) {
 		l := s.lead(s.migrated(outbox.Plan{Layout: layout}), 0)
@@ -66,7 +66,7 @@ func ackMatchesIDs(layout outbox.Layout) func(s *suite) {
 	}
 }
 
-// Nor is it parked or buried for the other.
+// notesMatchIDs: nor does Park or Bury of an earlier message affect the row that has its number now.
 func notesMatchIDs(layout outbox.Layout) func(s *suite) {
 	return func(s *suite) {
 		store := s.migrated(outbox.Plan{Layout: layout})
@@ -98,7 +98,7 @@ func notesMatchIDs(layout outbox.Layout) func(s *suite) {
 	}
 }
 
-// A row that has the number of one that failed does not take over its attempts.
+// notesOfReusedNumbers: a row does not take over the attempts of an earlier row with its number.
 func notesOfReusedNumbers(s *suite) {
 	store := s.migrated(outbox.Plan{})
 	l := s.lead(store, 0)
@@ -129,8 +129,8 @@ func notesOfReusedNumbers(s *suite) {
 	}
 }
 
-// Tables of an older weir, whose notes have the number alone, will do until they are
-// migrated, and a relay that has begun before goes on after that.
+// notesInOlderTables: tables of an older weir, whose notes have only the number, work until they are
+// migrated, and a relay that started before continues afterwards.
 func notesInOlderTables(s *suite) {
 	store := s.migrated(outbox.Plan{})
 	s.exec("ALTER TABLE " + s.Quote(outbox.DefaultTable+"_parked") + " DROP COLUMN id")
@@ -249,7 +249,7 @@ func parkedOutlivesLease(s *suite) {
 	}
 }
 
-// bury buries one row.
+// bury moves one row to the dead letters.
 func bury(s *suite, l outbox.Lease, row outbox.Row, reason string) {
 	s.Helper()
 	s.check(l.Bury(s.ctx(), []outbox.Burial{{Seq: row.Seq, ID: row.ID, Attempts: 4, Reason: reason, Error: "the broker said no: 'nö'"}}))
@@ -357,8 +357,7 @@ func leadIsExclusive(s *suite) {
 	}
 }
 
-// take tries to lead until it succeeds: a server lets go of a dead session's
-// locks a moment after the session is dead.
+// take retries Lead until it succeeds: a server releases the locks of a dead session with a delay.
 func (s *suite) take(store outbox.Store, shard int) outbox.Lease {
 	s.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -374,7 +373,7 @@ func (s *suite) take(store outbox.Store, shard int) outbox.Lease {
 	}
 }
 
-// lost waits until the lease knows that it is.
+// lost waits until the lease is known to be lost.
 func (s *suite) lost(l outbox.Lease) {
 	s.Helper()
 	select {
@@ -407,9 +406,8 @@ func leadAfterCut(s *suite) {
 	}
 }
 
-// deposedUnaware: a leader that has not learned of its end is stopped by the
-// epoch, in the statement itself. All stores keep it in column epoch of table
-// _lease.
+// deposedUnaware: the epoch stops a leader that does not know yet that it is deposed. All stores keep
+// it in column epoch of table _lease.
 func deposedUnaware(s *suite) {
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
 	s.enqueue(messages(2)...)

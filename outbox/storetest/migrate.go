@@ -35,7 +35,7 @@ func notMigrated(s *suite) {
 	}
 }
 
-// described checks what the store says of itself.
+// described checks the store's description.
 func (s *suite) described(store outbox.Store, layout outbox.Layout, shards int, period outbox.Period) {
 	s.Helper()
 	d, err := store.Describe(s.ctx())
@@ -45,7 +45,7 @@ func (s *suite) described(store outbox.Store, layout outbox.Layout, shards int, 
 	}
 }
 
-// plans are all that a database can be migrated to.
+// plans returns the plans that the database supports.
 func (s *suite) plans() []outbox.Plan {
 	plans := []outbox.Plan{{}, {Layout: outbox.History}}
 	if s.Partitions {
@@ -115,8 +115,8 @@ func migrateConcurrently(s *suite) {
 	}
 }
 
-// migrateBrokenOff breaks the migration off before each of its statements. The
-// next attempt completes it, and meanwhile nobody takes the tables for whole.
+// migrateBrokenOff interrupts the migration before each of its statements. The next attempt completes
+// it, and until then the tables count as not migrated.
 func migrateBrokenOff(s *suite) {
 	plan := s.plans()[len(s.plans())-1]
 	whole := 0

@@ -29,7 +29,7 @@ func partitions(s *suite) {
 	today := outbox.Daily.Start(time.Now())
 	checkPartitions(s, parts, today.AddDate(0, 0, -2), today.AddDate(0, 0, 4))
 
-	// As it is: nothing to do.
+	// Nothing to do.
 	report, err := p.MaintainPartitions(s.ctx(), daily)
 	s.check(err)
 	if len(report.Created)+len(report.Dropped)+len(report.Kept) != 0 || report.CatchAllRows != 0 {
@@ -88,7 +88,7 @@ func partitions(s *suite) {
 	convert(s)
 }
 
-// age moves a row's creation into the past.
+// age sets a row's creation time.
 func (s *suite) age(seq int64, at time.Time) {
 	s.Helper()
 	s.ageIn(outbox.DefaultTable, seq, at)

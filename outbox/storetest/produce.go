@@ -82,7 +82,7 @@ func enqueueInBatches(s *suite) {
 	}
 }
 
-// plainSQL inserts as a program in any language does.
+// plainSQL inserts messages by plain SQL.
 func plainSQL(s *suite) {
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
 	table := s.Quote(outbox.DefaultTable)
@@ -112,9 +112,8 @@ func plainSQL(s *suite) {
 	}
 }
 
-// plainSQLSharesShards: messages of one key belong to one shard, whether they
-// were enqueued with a bucket, without, or with one that there is not. Otherwise two relays would overtake
-// each other with them.
+// plainSQLSharesShards: messages of one key belong to one shard, whether they were inserted with a
+// bucket, without one, or with an invalid one. Otherwise two relays would reorder them.
 func plainSQLSharesShards(s *suite) {
 	const shards = 3
 	store := s.migrated(outbox.Plan{Shards: shards})
@@ -173,7 +172,7 @@ func unreadableHeaders(s *suite) {
 			s.Errorf("row %d has lost what is readable: %+v", i, row.Message)
 		}
 	}
-	// It can be buried, brought back and is then what it was.
+	// It can be buried and requeued, and is unchanged.
 	bury(s, l, rows[0], "unreadable")
 	n, err := s.Open(s.T, "").Requeue(s.ctx(), outbox.Query{State: outbox.Dead})
 	s.check(err)
@@ -186,7 +185,7 @@ func unreadableHeaders(s *suite) {
 	}
 }
 
-// oddTimeZone: moments stay what they are whatever the session's zone is.
+// oddTimeZone: times do not depend on the session's time zone.
 func oddTimeZone(s *suite) {
 	store := s.migrated(outbox.Plan{})
 	l := s.lead(store, 0)

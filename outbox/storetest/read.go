@@ -106,7 +106,7 @@ func readGaps(s *suite) {
 	}
 }
 
-// readManyGaps asks for more gaps than a statement may hold by name.
+// readManyGaps reads more gaps than a statement lists.
 func readManyGaps(s *suite) {
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
 	s.enqueue(messages(2000)...)
@@ -163,8 +163,8 @@ func lateCommit(s *suite) {
 	}
 }
 
-// writersTakeTurns is what databases with one writer promise instead: numbers
-// ascend with commits, and a mark is settled as soon as nobody writes.
+// oneWriter checks databases with one writer: numbers ascend in the order of commits, and a mark is
+// settled when no transaction writes.
 func (s *suite) oneWriter() {
 	s.Helper()
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
@@ -223,8 +223,8 @@ func rolledBackGap(s *suite) {
 	}
 }
 
-// settledNotOfLaterOnes: a mark is of the transactions of its moment; those that
-// begin later do not hold it up, however busy the producers are.
+// settledNotOfLaterOnes: a mark includes only the transactions of its time; later ones do not delay
+// it.
 func settledNotOfLaterOnes(s *suite) {
 	if s.OneWriter {
 		s.oneWriter()

@@ -5,8 +5,8 @@
 //		storetest.Run(t, func(t *testing.T) storetest.Harness { ... })
 //	}
 //
-// Operations that a database cannot do (SKIP LOCKED, partitions, following its log) are not
-// skipped: the suite checks that the store refuses them with the right error.
+// Operations that a database does not support (SKIP LOCKED, partitions, following its log) are not
+// skipped: the suite checks that the store returns the right error.
 package storetest
 
 import (
@@ -24,40 +24,38 @@ import (
 
 // Harness is one fresh database, without outbox tables, and a store on it.
 type Harness struct {
-	// Open opens a store on a table of that name in this database, as one more
-	// process would, and closes it when t ends. The empty name is
-	// outbox.DefaultTable.
+	// Open opens a store on a table of the database, as another process would, and
+	// closes it when t ends. The empty name is outbox.DefaultTable.
 	Open func(t *testing.T, table string) outbox.Store
 
-	// DB is the same database through database/sql. Several transactions at
-	// once are begun on it, unless OneWriter.
+	// DB is the same database through database/sql. Tests use several concurrent
+	// transactions, unless OneWriter is set.
 	DB *sql.DB
 
-	// Tx makes handles of DB such that Enqueue can use them, such as
-	// outbox.Postgres.
+	// Tx returns a handle for Enqueue, such as outbox.Postgres.
 	Tx func(outbox.Execer) outbox.Tx
 
 	// Quote quotes one identifier, or "schema.name".
 	Quote func(name string) string
-	// Zone ends a literal of a time to say that it is UTC, where the session's
-	// time zone would count otherwise: "+00" with PostgreSQL.
+	// Zone is the suffix of a time literal in UTC, if the session's time zone would
+	// be used otherwise: "+00" with PostgreSQL.
 	Zone string
 
-	// Names are further names of tables to try: quotes, capitals, another
-	// schema. The harness has made the schemas.
+	// Names are further table names to try: with quotes, capitals, another schema.
+	// The harness creates the schemas.
 	Names []string
 
-	// Migrate begins plan on the default table and breaks it off before its
-	// n-th statement that changes something (0 is the first), as a crash would.
-	// It reports whether there was such a statement.
+	// Migrate migrates the default table and stops, as a crash would, before the
+	// n-th statement that changes something, counted from 0. It reports whether
+	// there was such a statement.
 	Migrate func(t *testing.T, plan outbox.Plan, n int) (broken bool)
 
-	// CutLease ends, from outside, the session that holds the leadership of a
-	// shard of the default table, as the death of its process would.
+	// CutLease ends the session that holds the lease of a shard of the default
+	// table, as the death of its process would.
 	CutLease func(t *testing.T, shard int)
 
-	// OddZone are statements that give DB's sessions an odd time zone; DB then
-	// has one connection only.
+	// OddZone are statements that set an odd time zone; DB then has only one
+	// connection.
 	OddZone []string
 
 	// The database's abilities.
@@ -67,7 +65,7 @@ type Harness struct {
 	OneWriter  bool // a second writing transaction waits for the first
 }
 
-// Run runs the suite. fresh is called once for every test.
+// Run runs the suite. It calls fresh for every test.
 func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 	for _, s := range []struct {
 		name string
@@ -89,13 +87,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"OneSnapshot", oneSnapshot},
 		{"Shards", shards},
 		{"AckIsIdempotent", ackIsIdempotent},
-		{"AckNamesRows", ackMatchesIDs(outbox.Queue)},
-		{"AckNamesRowsOfHistory", ackMatchesIDs(outbox.History)},
-		{"NotesNameRows", notesMatchIDs(outbox.Queue)},
-		{"NotesNameRowsOfHistory", notesMatchIDs(outbox.History)},
+		{"AckMatchesIDs", ackMatchesIDs(outbox.Queue)},
+		{"AckMatchesIDsOfHistory", ackMatchesIDs(outbox.History)},
+		{"NotesMatchIDs", notesMatchIDs(outbox.Queue)},
+		{"NotesMatchIDsOfHistory", notesMatchIDs(outbox.History)},
 		{"FetchAndPending", fetchAndPending},
 		{"ParkedOutlivesLease", parkedOutlivesLease},
-		{"NotesAreOfRowsNotNumbers", notesOfReusedNumbers},
+		{"NotesOfReusedNumbers", notesOfReusedNumbers},
 		{"NotesInOlderTables", notesInOlderTables},
 		{"ClaimsKeepToBytes", claimsKeepToBytes},
 		{"BuryAndRequeue", buryAndRequeue},
@@ -112,9 +110,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"ClaimWindow", claimWindow},
 		{"MixedClaims", mixedClaims},
 		{"MixedRelays", mixedRelays},
-		{"SessionsStay", noPooler},
+		{"NoPooler", noPooler},
 		{"Tail", tail},
-		{"TableMadeAnew", tableRecreated},
+		{"TableRecreated", tableRecreated},
 		{"Status", status},
 		{"List", list},
 		{"Purge", purge},
@@ -142,9 +140,8 @@ type suite struct {
 	Harness
 }
 
-// ClearOfMidnight waits for midnight (UTC) where that is near: partitions are by
-// day and by month, so that a test in whose middle another day begins has one more
-// of them to do with than it counts on.
+// AvoidMidnight waits until after midnight (UTC) if that is near: partitions are by day and by
+// month, so a test that runs across midnight would see one partition more than it expects.
 func AvoidMidnight(t testing.TB) {
 	t.Helper()
 	now := time.Now()
@@ -173,7 +170,7 @@ func (s *suite) migrated(plan outbox.Plan) outbox.Store {
 	return store
 }
 
-// lead takes a leadership and gives it up when the test ends.
+// lead takes a lease and closes it when the test ends.
 func (s *suite) lead(store outbox.Store, shard int) outbox.Lease {
 	s.Helper()
 	l, err := store.Lead(s.ctx(), shard)
@@ -184,7 +181,7 @@ func (s *suite) lead(store outbox.Store, shard int) outbox.Lease {
 	return l
 }
 
-// read reads pending rows after a number, and those in gaps.
+// read reads the pending rows after a number and in gaps.
 func (s *suite) read(l outbox.Lease, after int64, gaps ...outbox.Range) []outbox.Row {
 	s.Helper()
 	page, err := l.Read(s.ctx(), outbox.ReadRequest{After: after, Gaps: gaps, Limit: 10_000, MaxBytes: 1 << 30})
@@ -207,7 +204,7 @@ func checkAscending(t *testing.T, rows []outbox.Row) {
 	}
 }
 
-// enqueue inserts in a transaction of its own.
+// enqueue inserts messages in a transaction.
 func (s *suite) enqueue(msgs ...outbox.Message) {
 	s.Helper()
 	if err := outbox.Enqueue(s.ctx(), s.Tx(s.DB), msgs...); err != nil {
@@ -264,7 +261,7 @@ func (s *suite) check(err error) {
 	}
 }
 
-// message is the n-th of many: each has a key and payload of its own.
+// message returns the n-th of many messages: each has its own key and payload.
 func message(n int) outbox.Message {
 	return outbox.Message{
 		ID: outbox.NewID(), Topic: "orders", Key: fmt.Sprintf("key-%d", n),
@@ -296,7 +293,7 @@ func payloadsOf(rows []outbox.Row) string {
 	return strings.Join(all, ",")
 }
 
-// sameMessage checks that what came out is what went in.
+// sameMessage checks that two messages are equal.
 func sameMessage(t *testing.T, got, want outbox.Message) {
 	t.Helper()
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/outbox/sink/open"
 )
 
-// outboxConfig is what the options add up to.
+// outboxConfig is the parsed configuration.
 type outboxConfig struct {
 	dbText, dbSource, sinkSource string
 	db                           outboxctl.Database
@@ -41,7 +41,7 @@ func outboxLoader(verb string) *cli.Loader[outboxConfig] {
 	}
 }
 
-// loadOutbox adds up the configuration. Its errors are the user's to correct.
+// loadOutbox loads the configuration. Its errors are usage errors.
 func loadOutbox(l *cli.Loader[outboxConfig]) (c outboxConfig, err error) {
 	found, err := l.Load(&c)
 	if err != nil {
@@ -51,7 +51,7 @@ func loadOutbox(l *cli.Loader[outboxConfig]) (c outboxConfig, err error) {
 	return c, c.complete(l)
 }
 
-// complete checks what several options say together.
+// complete checks combinations of options.
 func (c *outboxConfig) complete(l *cli.Loader[outboxConfig]) (err error) {
 	if c.db, err = outboxctl.ParseDatabase(c.dbText, l.Getenv); err != nil {
 		return fmt.Errorf("%s: %w", cmp.Or(c.dbSource, "--db"), err)
@@ -75,10 +75,11 @@ func (c *outboxConfig) complete(l *cli.Loader[outboxConfig]) (err error) {
 	return nil
 }
 
-// sinkPassword finds a login with a password, or a token of NATS, in an address.
+// sinkPassword matches an address with a password or a NATS token.
 var sinkPassword = regexp.MustCompile(`^(nats|tls)://[^/?@]+@|^[a-z]+://[^/?@]*:[^/?@]+@`)
 
-// warnOfPasswords says what every user of this machine can read.
+// warnOfPasswords warns about passwords on the command line, which every user of the machine can
+// read.
 func (c *outboxConfig) warnOfPasswords(log *slog.Logger) {
 	if c.dbSource == "--db" && c.db.ShowsPassword {
 		log.Warn("the password in --db can be read by every user of this machine; use PGPASSWORD, the password file, MYSQL_PWD, WEIR_OUTBOX_DB or --config")
@@ -88,7 +89,7 @@ func (c *outboxConfig) warnOfPasswords(log *slog.Logger) {
 	}
 }
 
-// log is where the verb says what it does.
+// log returns the verb's logger.
 func (c *outboxConfig) log(w io.Writer) *slog.Logger { return cli.NewLog(w, c.logFormat, c.logLevel) }
 
 func checkSink(c *outboxConfig, v string) error {

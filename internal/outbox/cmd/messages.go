@@ -20,7 +20,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// messageQuery is the flags that select messages.
+// messageQuery has the flags that select messages.
 type messageQuery struct {
 	state         string
 	ids           []string
@@ -33,7 +33,7 @@ type messageQuery struct {
 	parsed outbox.Query
 }
 
-// add defines the flags. states are those that the verb takes, its default first.
+// add defines the flags. states are the valid ones, the default first.
 func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) {
 	f.StringVar(&q.state, "state", string(states[0]), "STATE|state of the messages: "+namesOf(states))
 	names := make([]string, len(states))
@@ -51,7 +51,7 @@ func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) 
 	cli.OrNone(f, "limit", "0")
 }
 
-// namesOf lists states as a sentence does: scheduled, pending or dead.
+// namesOf joins states as in a sentence: scheduled, pending or dead.
 func namesOf(states []outbox.State) string {
 	names := make([]string, len(states))
 	for i, s := range states {
@@ -61,7 +61,7 @@ func namesOf(states []outbox.State) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// parse reads the flags.
+// parse parses the flags.
 func (q *messageQuery) parse(now time.Time, states ...outbox.State) (err error) {
 	p := outbox.Query{State: outbox.State(q.state), Topic: q.topic, Key: q.key, Limit: q.limit, NewIdentity: q.newIdentity}
 	if !slices.Contains(states, p.State) {
@@ -92,7 +92,7 @@ func (q *messageQuery) selects() bool {
 	return len(q.ids) > 0 || q.topic != "" || q.key != "" || q.since != "" || q.before != ""
 }
 
-// needSelection refuses to touch everything by accident.
+// needSelection returns an error unless messages are selected or --all is given.
 func (q *messageQuery) needSelection() error {
 	switch {
 	case !q.selects() && !q.all:
@@ -103,7 +103,7 @@ func (q *messageQuery) needSelection() error {
 	return nil
 }
 
-// parseMoment reads a date, a time, or how long ago.
+// parseMoment parses a date, a time, or a duration before now.
 func parseMoment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -194,7 +194,7 @@ func printMessages(out io.Writer, found []outbox.Listed, payload bool, q outbox.
 	return nil
 }
 
-// moment writes a time for people; "-" is none.
+// moment formats a time for people; "-" for none.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -202,8 +202,8 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// shown cuts a text to n bytes at most and shows control characters, which
-// could play tricks with a terminal, and bytes that are no UTF-8 as dots.
+// shown cuts a text to at most n bytes and replaces control characters, which could manipulate a
+// terminal, and invalid UTF-8 by dots.
 func shown(text string, n int) string {
 	cut := ""
 	if len(text) > n {
@@ -248,12 +248,12 @@ Pending and scheduled messages are never deleted.`,
 	}, "purged", func(n int64, state string) purged { return purged{n, state} }, func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Purge(ctx, q) })
 }
 
-// oldIDs says what a broker may make of messages that are delivered again.
+// oldIDs warns that a broker may drop messages that are delivered again.
 const oldIDs = "They keep their ids: a broker that remembers ids drops those that it has had, as NATS JetStream does\n" +
 	"within the stream's duplicate window (2 minutes unless it was changed); the relay counts them as delivered\n" +
 	"and in weir_outbox_repeated_messages_total. Replay later than that window, or with --new-identity."
 
-// newIDs says it of those that were given another identity.
+// newIDs is the note for messages with a new identity.
 const newIDs = "Each has a new dedup key: brokers and inboxes take it for a message that they have not had."
 
 // requeued is what `weir outbox replay --json` prints.
@@ -268,8 +268,8 @@ type purged struct {
 	State  string `json:"state"`  // that they were in: dead or delivered
 }
 
-// newOutboxMove is a verb that does something to selected messages and says to
-// how many, as outcome in JSON. done is the word for it.
+// newOutboxMove returns a verb that requeues or purges selected messages and prints how many, with
+// --json as outcome. done is the word for what it did.
 func newOutboxMove[T any](cmd *cobra.Command, done string, outcome func(n int64, state string) T, move func(context.Context, outbox.Store, outbox.Query) (int64, error)) *cobra.Command {
 	v := &outboxVerb{}
 	var q messageQuery

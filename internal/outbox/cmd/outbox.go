@@ -42,11 +42,11 @@ hold it as well.`,
 // outboxVerb is a command on the outbox of one database.
 type outboxVerb struct {
 	cfg outboxConfig
-	// create lets a SQLite file come into being.
+	// create creates a missing SQLite file.
 	create bool
 }
 
-// command completes a verb: its options, read before it runs.
+// command adds the options to a verb and loads them before it runs.
 func (v *outboxVerb) command(cmd *cobra.Command, run func(ctx context.Context, out io.Writer) error) *cobra.Command {
 	loader := outboxLoader(cmd.Name())
 	cmd.Args = cobra.NoArgs
@@ -67,7 +67,7 @@ func (v *outboxVerb) command(cmd *cobra.Command, run func(ctx context.Context, o
 	return cmd
 }
 
-// withStore runs f with the store open.
+// withStore opens the store and runs f.
 func (v *outboxVerb) withStore(ctx context.Context, f func(store outbox.Store) error) (err error) {
 	o := v.cfg.store
 	o.Create = v.create
@@ -323,7 +323,7 @@ func printStatus(out io.Writer, r *outboxctl.StatusReport) error {
 	return w.Flush()
 }
 
-// round shortens a duration for people.
+// round rounds a duration for people.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d > time.Minute:

@@ -103,7 +103,7 @@ func day(t time.Time) string {
 	return t.UTC().Format(time.DateOnly)
 }
 
-// partitionReport is one partition as scripts read it.
+// partitionReport is one partition as JSON.
 type partitionReport struct {
 	Name     string    `json:"name"`                // its name
 	From     time.Time `json:"from,omitzero"`       // inclusive
@@ -112,7 +112,7 @@ type partitionReport struct {
 	Rows     int64     `json:"rows"`                // an estimate; of the catch-all the number, up to 1000
 }
 
-// partitionsReport is all of them, and what maintenance did.
+// partitionsReport is all partitions, and the result of maintenance.
 type partitionsReport struct {
 	Table      string            `json:"table"`             // name of the outbox table
 	Period     string            `json:"period"`            // of a partition: day or month

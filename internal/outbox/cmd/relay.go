@@ -138,8 +138,8 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	return nil
 }
 
-// stopped reports whether the relay was told to stop while it waited: nothing was in
-// flight, so nothing went wrong.
+// stopped reports whether the relay was stopped while it waited: nothing was in flight, so that is no
+// error.
 func (r *relayVerb) stopped(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() == nil {
 		return false
@@ -148,7 +148,7 @@ func (r *relayVerb) stopped(ctx context.Context, err error) bool {
 	return true
 }
 
-// joinClose closes what was opened; an earlier error is the one to report.
+// joinClose closes c. An earlier error takes precedence.
 func joinClose(err error, c io.Closer) error {
 	if closing := c.Close(); err == nil && closing != nil {
 		return closing
@@ -156,8 +156,7 @@ func joinClose(err error, c io.Closer) error {
 	return err
 }
 
-// openSink connects to the broker. Lines for standard output go where the
-// command's do.
+// openSink connects to the broker. A stdout sink writes to the command's output.
 func (r *relayVerb) openSink(ctx context.Context) (open.Sink, error) {
 	if o, err := stdout.ParseURL(r.cfg.sink); err == nil {
 		o.To = r.stdout
@@ -167,7 +166,7 @@ func (r *relayVerb) openSink(ctx context.Context) (open.Sink, error) {
 	return open.Open(ctx, r.cfg.sink)
 }
 
-// unsaid is a logger of package redis.
+// discardLogger is a logger for package redis that logs nothing.
 type discardLogger struct{}
 
 func (discardLogger) Printf(context.Context, string, ...any) {}
@@ -202,7 +201,7 @@ func (r *relayVerb) serve(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Times between two lines about rates, on a terminal and in a log.
+// Times between two lines of rates, on a terminal and in a log.
 const (
 	livePause = 500 * time.Millisecond
 	logPause  = 5 * time.Second
@@ -234,8 +233,8 @@ func (r *relayVerb) show(ctx context.Context) {
 	}
 }
 
-// lastLine is the last line of a terminal, which is written anew in place. What
-// is written through it, such as a log, appears above.
+// lastLine is the last line of a terminal, which is overwritten in place. What is written through
+// it, such as a log, appears above.
 type lastLine struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -244,7 +243,7 @@ type lastLine struct {
 
 const eraseLine = "\r\x1b[K"
 
-// set replaces the line; "" takes it away.
+// set replaces the line; "" removes it.
 func (l *lastLine) set(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

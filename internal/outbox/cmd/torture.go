@@ -150,7 +150,7 @@ func (v *outboxTorture) run(ctx context.Context, out, stderr io.Writer) error {
 	return v.conclude(out, res)
 }
 
-// conclude prints the result. Broken promises are a check that fell short.
+// conclude prints the result, and returns an error if there are violations.
 func (v *outboxTorture) conclude(out io.Writer, res *torture.Result) error {
 	print := printTorture
 	if v.json.Given() {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newOutboxTorture stands in for a verb that starts throwaway servers.
+// newOutboxTorture replaces the verb where it is not supported.
 func newOutboxTorture() *cobra.Command {
 	return &cobra.Command{
 		Use:                "torture",

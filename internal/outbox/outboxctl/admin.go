@@ -27,8 +27,7 @@ func (s *Service) handler(metrics prometheus.Gatherer, loopback bool) http.Handl
 	return admin.Guard(mux, loopback, live.Policy)
 }
 
-// inWords is the state in words: the rates since the start, and where to look
-// further.
+// describe returns the state as text: the rates since the start, and links.
 func (s *Service) describe() string {
 	now := s.Snapshot()
 	began := Snapshot{At: s.began}

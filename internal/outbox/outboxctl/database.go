@@ -1,7 +1,6 @@
-// Package outboxctl operates outboxes: it opens the store that a connection
-// string names, runs a relay with the maintenance around it, and shows both to
-// Prometheus and to people. It decides nothing about messages: that is package
-// outbox. Command lines and files are read by internal/outbox/cmd.
+// Package outboxctl operates outboxes: it opens the store of a connection string, runs a relay
+// with its maintenance, and serves metrics and a status page. Package outbox handles the
+// messages; internal/outbox/cmd reads command lines and files.
 package outboxctl
 
 import (
@@ -48,31 +47,30 @@ type Database struct {
 	Engine Engine
 	// Text is the connection string, for SQLite the path. It may hold a password.
 	Text string
-	// Address is the same for people: no user, no password.
+	// Address is Text without user and password, for display.
 	Address string
 	// ShowsPassword reports whether Text itself holds the password, rather than
 	// the environment or a password file.
 	ShowsPassword bool
 }
 
-// StoreOptions are what a store may be told besides. The zero value is right for
-// most.
+// StoreOptions are further options of a store. The zero value is right for most.
 type StoreOptions struct {
 	// Table is the outbox table. Default: outbox.DefaultTable.
 	Table string
-	// Notify has Migrate make the trigger that tells relays of commits.
+	// Notify makes Migrate create the trigger that notifies relays of commits.
 	// PostgreSQL only. Default: none.
 	Notify bool
 	// MaxTxAge is mysql.Options.MaxTxAge. Default: that one's.
 	MaxTxAge time.Duration
-	// Create lets a SQLite file come into being. Default: it must exist.
+	// Create creates a missing SQLite file. Default: it must exist.
 	Create bool
 }
 
-// keywords is how a connection string of libpq begins that is no URL.
+// keywords matches the start of a libpq connection string of keywords.
 var keywords = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
 
-// kind is what may stand before the colon of a URL, and is no path's beginning.
+// kind matches the scheme of a URL.
 var kind = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+]*$`)
 
 // ParseDatabase reads a connection string: a URL (postgres://, mysql://,
@@ -173,7 +171,7 @@ func (d Database) Open(ctx context.Context, o StoreOptions) (outbox.Store, error
 	return nil, errors.New("no database")
 }
 
-// as keeps the nil of a failed Open from becoming a store that is not nil.
+// as returns a nil Store for an error, rather than one that holds a nil pointer.
 func as[S outbox.Store](s S, err error) (outbox.Store, error) {
 	if err != nil {
 		return nil, err
@@ -181,8 +179,8 @@ func as[S outbox.Store](s S, err error) (outbox.Store, error) {
 	return s, nil
 }
 
-// passing are what a server says that will take connections again, or soon: one
-// that starts or stops, or has as many connections as it takes.
+// Errors of a server that may accept connections soon: it is starting or stopping, or has too
+// many connections.
 var (
 	transientPostgres = []string{"57P03", "57P01", "57P02", "53300"}
 	transientMySQL    = []uint16{1040, 1053, 1203, 1205, 1213, 1317, 1926, 1927, 3169, 4031}

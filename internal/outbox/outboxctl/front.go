@@ -12,23 +12,22 @@ import (
 	"github.com/weirdb/weir/internal/admin"
 )
 
-// Front answers the admin address from the first moment on: while the database
-// or the broker is awaited, with what is awaited, and then with what the service
-// has to say. It is safe for concurrent use.
+// Front serves the admin address from the start: before the service runs, it reports what the
+// process waits for. It is safe for concurrent use.
 type Front struct {
 	mu      sync.Mutex
 	handler http.Handler // of the service; nil before there is one
 	awaits  string
 }
 
-// Awaits says what is waited for.
+// SetWaiting sets what the process waits for.
 func (f *Front) SetWaiting(what string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.awaits = what
 }
 
-// Hand lets the service answer from now on.
+// SetService makes the service answer from now on.
 func (f *Front) SetService(s *Service, metrics prometheus.Gatherer, addr net.Addr) {
 	h := s.handler(metrics, admin.IsLoopback(addr))
 	f.mu.Lock()
@@ -36,7 +35,7 @@ func (f *Front) SetService(s *Service, metrics prometheus.Gatherer, addr net.Add
 	f.handler = h
 }
 
-// Serve answers on ln until ctx ends, and closes ln.
+// Serve serves ln until ctx ends, and closes ln.
 func (f *Front) Serve(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 	early := f.waitingHandler(admin.IsLoopback(ln.Addr()))
 	return admin.Serve(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +49,7 @@ func (f *Front) Serve(ctx context.Context, ln net.Listener, log *slog.Logger) er
 	}), log)
 }
 
-// early answers before there is a service: the process is healthy, not ready.
+// waitingHandler answers before there is a service: the process is healthy, but not ready.
 func (f *Front) waitingHandler(loopback bool) http.Handler {
 	mux := admin.Mux(prometheus.NewRegistry())
 	notReady := func(w http.ResponseWriter, _ *http.Request) {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// oldCount is the age from which a count of the tables is shown with it.
+// oldCount is the age from which a count of the tables is shown with its age.
 const oldCount = 2 * time.Second
 
-// Line is what a person sees of a relay while it runs: rates and times since the
-// earlier snapshot, then levels.
+// Line formats the state of a relay for a terminal: rates and times since the earlier snapshot,
+// then levels.
 //
 //	log | 12,480 msg/s 6.2 MB/s | p50 1.1ms p99 4.0ms | pending 310 oldest 0.1s | in flight 212 | dead 0
 func Line(earlier, now *Snapshot, claim string) string {
@@ -43,7 +43,7 @@ func Line(earlier, now *Snapshot, claim string) string {
 	return strings.Join(parts, " | ")
 }
 
-// grouped writes a whole number with separators.
+// grouped formats a number with thousands separators.
 func grouped(v float64) string {
 	text := fmt.Sprintf("%.0f", v)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -62,7 +62,7 @@ func size(bytes float64) string {
 	return fmt.Sprintf("%.3g GB", bytes)
 }
 
-// short writes nanoseconds with two or three digits.
+// short formats nanoseconds with two or three digits.
 func short(ns int64) string {
 	switch d := time.Duration(ns); {
 	case d >= 48*time.Hour:

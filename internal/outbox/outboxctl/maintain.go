@@ -10,30 +10,29 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Maintenance is what is done to the tables while relaying, by the relay that
-// leads.
+// Maintenance is what the leading relay does to the tables.
 type Maintenance struct {
-	// Partitions that there shall be. Its Period is a check: zero is that of
-	// the table. A table without partitions needs none of this.
+	// Partitions to create and drop. Its Period must be the table's, or zero.
+	// Ignored for tables without partitions.
 	Partitions outbox.PartitionSpec
 
 	// PurgeDelivered deletes delivered messages of layout History that are older,
 	// PurgeDead dead ones. Zero: never.
 	PurgeDelivered, PurgeDead time.Duration
 
-	// Every is the time between two turns. Default: 10 min.
+	// Every is the time between two runs. Default: 10 min.
 	Every time.Duration
 }
 
-// maintainRetry is the time before a turn that failed is tried again,
-// leaderPoll that between looks whether this relay leads.
+// maintainRetry is the pause after a failed run, leaderPoll the pause between checks whether this
+// relay leads.
 const (
 	maintainRetry = time.Minute
 	leaderPoll    = time.Second
 )
 
-// maintain does what is due until ctx ends. It returns an error for what the
-// tables do not allow, and calls allowed if they allow it.
+// maintain runs maintenance until ctx ends. It returns an error if the tables do not allow it, and
+// calls allowed if they do.
 func (s *Service) maintain(ctx context.Context, allowed func()) error {
 	desc, err := s.awaitDescription(ctx)
 	switch {
@@ -68,7 +67,7 @@ func (s *Service) maintain(ctx context.Context, allowed func()) error {
 	}
 }
 
-// described waits for a database that is away.
+// awaitDescription returns the description of the tables, and retries while the database is away.
 func (s *Service) awaitDescription(ctx context.Context) (outbox.Description, error) {
 	for {
 		desc, err := s.store.Describe(ctx)
@@ -88,7 +87,7 @@ func (m Maintenance) check(desc outbox.Description) error {
 	return nil
 }
 
-// turn does everything once.
+// maintainOnce runs all maintenance once.
 func (s *Service) maintainOnce(ctx context.Context, m Maintenance) error {
 	var errs []error
 	if p, ok := s.store.(outbox.Partitioner); ok && m.Partitions.Period != outbox.Unpartitioned {

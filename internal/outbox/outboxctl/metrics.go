@@ -9,18 +9,18 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Upper ends of the buckets of histograms, in seconds and in messages.
+// Upper bounds of histogram buckets, in seconds and in messages.
 var (
 	secondsBounds = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 1800}
 	sizeBounds    = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000}
 )
 
-// metric is one gauge or counter and where its value comes from.
+// metric is one gauge or counter and the source of its value.
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(s *Snapshot) float64
-	// known reports whether there is a value; nil: always.
+	// known reports whether there is a value; nil means always.
 	known func(s *Snapshot) bool
 }
 
@@ -38,8 +38,7 @@ type histogram struct {
 	of     func(s *outbox.Stats) *batch.Histogram
 }
 
-// collector renders snapshots at each scrape, so that relaying touches no metric
-// objects.
+// collector renders a snapshot at each scrape, so that relaying does not update metric objects.
 type collector struct {
 	service    *Service
 	metrics    []metric
@@ -90,7 +89,7 @@ func (s *Service) Collector() prometheus.Collector {
 
 type adder = func(name, help string, value func(*Snapshot) float64)
 
-// addCounts lists what the last count of the tables found.
+// addCounts adds the metrics of the last count of the tables.
 func addCounts(gauge adder) {
 	gauge("pending_messages", "Messages that wait for their delivery, by the last count.", func(s *Snapshot) float64 { return float64(s.Status.Pending) })
 	gauge("oldest_age_seconds", "Age of the oldest pending message at the last count; 0 if there is none.", func(s *Snapshot) float64 { return s.Status.Oldest.Seconds() })
@@ -103,13 +102,13 @@ func addCounts(gauge adder) {
 	gauge("held_shards", "Shards that some relay leads, by the last count.", func(s *Snapshot) float64 { return float64(heldShards(&s.Status)) })
 }
 
-// addPartitions lists what is known of a partitioned table.
+// addPartitions adds the metrics of a partitioned table.
 func addPartitions(gauge adder) {
 	gauge("catch_all_rows", "Rows in the catch-all partition, counted up to 1000: there was no partition for their time.", func(s *Snapshot) float64 { return float64(s.CatchAllRows) })
 	gauge("partition_horizon_seconds", "Time until the end of the last partition.", func(s *Snapshot) float64 { return s.Horizon.Sub(s.At).Seconds() })
 }
 
-// addLevels lists what the relay is doing.
+// addLevels adds the relay's gauges.
 func addLevels(gauge adder) {
 	gauge("in_flight_messages", "Messages read and not yet noted as delivered: what a crash would repeat.", func(s *Snapshot) float64 { return float64(s.Stats.InFlight) })
 	gauge("in_flight_bytes", "Payloads of the messages in flight.", func(s *Snapshot) float64 { return float64(s.Stats.InFlightBytes) })
@@ -128,7 +127,7 @@ func addLevels(gauge adder) {
 	})
 }
 
-// addTotals lists what the relay has done.
+// addTotals adds the relay's counters.
 func addTotals(count adder) {
 	count("read_messages_total", "Rows taken from the table or the log.", func(s *Snapshot) float64 { return float64(s.Stats.Read) })
 	count("delivered_messages_total", "Messages that the broker confirmed.", func(s *Snapshot) float64 { return float64(s.Stats.Delivered) })
@@ -145,8 +144,8 @@ func addTotals(count adder) {
 	count("status_errors_total", "Counts of the tables that failed.", func(s *Snapshot) float64 { return float64(s.StatusErrors) })
 }
 
-// addDestinations lists what is known of each destination. Beyond the first 64 they
-// are counted as one, so that a topic for each customer is no series for each.
+// addDestinations adds the metrics of each destination. Those after the first 64 are counted as
+// one, so that a topic per customer does not create a series per customer.
 func addDestinations(add func(kind prometheus.ValueType, name, help string, value func(*outbox.DestinationStats, time.Time) float64)) {
 	type d = outbox.DestinationStats
 	add(prometheus.CounterValue, "delivered_messages_total", "Messages that the destination took.", func(d *d, _ time.Time) float64 { return float64(d.Delivered) })
@@ -178,7 +177,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.info
 }
 
-// reasons that a message can be buried for, so that each counter begins at zero.
+// reasons are all reasons for burying a message, so that each counter starts at zero.
 var reasons = []string{"attempts", "rejected", "unreadable"}
 
 // Collect implements prometheus.Collector.
@@ -208,8 +207,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// cumulate counts values up to each bound. A value counts by the lower end of
-// the bucket that it was recorded in, which is at most 12.5 % below it.
+// cumulate counts values up to each bound. A value counts as the lower end of its bucket in the
+// histogram, which is at most 12.5 % below it.
 func cumulate(h *batch.Histogram, bounds []float64, unit float64) map[float64]uint64 {
 	out := make(map[float64]uint64, len(bounds))
 	var sum uint64
@@ -228,8 +227,8 @@ func cumulate(h *batch.Histogram, bounds []float64, unit float64) map[float64]ui
 	return out
 }
 
-// Claim says how rows are fetched now: "log", "poll" or "skip-locked", and
-// "standby" while this relay leads nothing.
+// Claim returns how rows are fetched now: "log", "poll", "skip-locked", or "standby" while this
+// relay leads no shard.
 func (s *Service) Claim() string {
 	st := s.relay.Stats()
 	switch {
@@ -243,7 +242,7 @@ func (s *Service) Claim() string {
 	return outbox.Poll.String()
 }
 
-// heldShards counts the shards that some relay leads.
+// heldShards counts the shards that have a leader.
 func heldShards(s *outbox.Status) (n int) {
 	for _, l := range s.Leases {
 		if l.Held {

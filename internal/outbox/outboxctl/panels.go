@@ -48,17 +48,17 @@ func page() live.Page {
 	}
 }
 
-// panels shows a service on the live page. The page asks from one goroutine.
+// panels is the source of the live page. It is used by one goroutine.
 type panels struct {
 	s      *Service
 	recent []Snapshot // that Detail has shown, the latest last, at most rateSnapshots
 }
 
 const (
-	// rateSnapshots is over how many snapshots the rate of a destination is taken:
-	// long enough to be read, short enough to follow.
+	// rateSnapshots is the number of snapshots over which the rate of a destination is
+	// averaged.
 	rateSnapshots = 5
-	// stale is the age from which a snapshot says nothing of the present rate.
+	// stale is the age from which a snapshot is not used for rates.
 	stale = 10 * time.Second
 )
 
@@ -108,7 +108,7 @@ func (p *panels) Sample(_ context.Context, s *live.Sample) error {
 	return nil
 }
 
-// seconds are the buckets of a histogram of nanoseconds.
+// seconds converts the buckets of a histogram of nanoseconds.
 func seconds(h *batch.Histogram) iter.Seq2[float64, uint64] {
 	return func(yield func(float64, uint64) bool) {
 		h.Buckets(func(low int64, count uint64) bool { return yield(float64(low)/1e9, count) })
@@ -169,7 +169,7 @@ func (p *panels) Detail(context.Context) (live.Detail, error) {
 	return out, nil
 }
 
-// destinations shows where messages go, with rates since an earlier snapshot.
+// destinations is the table of destinations, with rates since an earlier snapshot.
 func destinations(earlier, now *Snapshot) live.Table {
 	t := live.Table{
 		Title: "Destinations", Wide: true, Empty: "No message yet, since this relay began.",
@@ -203,12 +203,12 @@ func destinations(earlier, now *Snapshot) live.Table {
 	return t
 }
 
-// destinationName is what a destination is called where people and programs read it.
+// destinationName returns the name of a destination for people and metrics.
 func destinationName(d *outbox.DestinationStats) string {
 	return cmp.Or(d.Name, "(all others)")
 }
 
-// failing counts the messages that have failed and wait.
+// failing counts the messages that have failed and wait for a retry.
 func failing(all []outbox.DestinationStats) (n int) {
 	for i := range all {
 		n += all[i].Failing

@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// StatusReport is the state of an outbox as scripts read it.
+// StatusReport is the state of an outbox as JSON.
 type StatusReport struct {
 	Table   string `json:"table"`   // name of the outbox table
 	Server  string `json:"server"`  // name and version
@@ -26,14 +26,14 @@ type StatusReport struct {
 	Delivered int64   `json:"delivered"`          // kept by layout history
 
 	Leases []LeaseReport `json:"leases"` // leadership of each shard
-	// CanTail reports whether the log can be followed, TailReason why not.
+	// CanTail says whether the log can be followed, TailReason why not.
 	CanTail    bool   `json:"can_tail"`
 	TailReason string `json:"cannot_tail_because,omitempty"` // why the log cannot be followed
-	// CatchAllRows lie in the catch-all partition, counted up to 1000.
+	// CatchAllRows are the rows of the catch-all partition, counted up to 1000.
 	CatchAllRows *int64 `json:"catch_all_rows,omitempty"`
 }
 
-// LeaseReport is who leads a shard.
+// LeaseReport describes the leadership of a shard.
 type LeaseReport struct {
 	Shard int    `json:"shard"` // its number, from 0
 	Owner string `json:"owner"` // the last that led it
@@ -41,7 +41,7 @@ type LeaseReport struct {
 	Held  bool   `json:"held"`  // a relay leads the shard now
 }
 
-// Report puts together what a store says of itself.
+// Report combines a store's description and status.
 func Report(table string, d outbox.Description, s outbox.Status) StatusReport {
 	r := StatusReport{
 		Table: table, Server: d.Server, Version: d.Version, Layout: d.Layout.String(), Shards: d.Shards, Period: d.Period.String(),
@@ -61,8 +61,8 @@ func Report(table string, d outbox.Description, s outbox.Status) StatusReport {
 	return r
 }
 
-// MessageReport is a message as scripts read it. The payload is there if it was
-// asked for: as JSON if it is JSON, else as text if it is UTF-8, else in base64.
+// MessageReport is a message as JSON. The payload is optional: as JSON if it is JSON, as text if
+// it is UTF-8, else in base64.
 type MessageReport struct {
 	ID        outbox.ID         `json:"id"`                  // identity of the message
 	Seq       int64             `json:"seq"`                 // its number, in the order of inserts
@@ -84,7 +84,7 @@ type MessageReport struct {
 	Base64  []byte          `json:"base64,omitempty"`  // any other payload
 }
 
-// ReportMessage describes a message, with its payload or without.
+// ReportMessage converts a message, with or without its payload.
 func ReportMessage(m *outbox.Listed, payload bool) MessageReport {
 	r := MessageReport{
 		ID: m.ID, Seq: m.Seq, State: m.State, Topic: m.Topic, Key: m.Key, DedupKey: m.DedupKey, Headers: m.Headers,

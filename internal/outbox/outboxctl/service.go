@@ -15,26 +15,26 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Config is how a [Service] works. The zero value is right for most.
+// Config configures a [Service]. The zero value is right for most.
 type Config struct {
 	Relay outbox.Config
 
-	// Maintenance keeps partitions and history in shape while relaying.
+	// Maintenance of partitions and history while relaying.
 	Maintenance Maintenance
 
-	// StatusEvery is how often the tables are counted. Counting reads them
-	// whole, so a count that takes long is repeated less often: at most a
-	// twentieth of the time is spent on it. Default: 5 s.
+	// StatusEvery is how often the tables are counted. A count reads them
+	// completely, so a slow count is repeated less often: at most a twentieth
+	// of the time is spent on it. Default: 5 s.
 	StatusEvery time.Duration
 
-	// UntilEmpty ends the service when nothing is pending any longer.
+	// UntilEmpty ends the service when nothing is pending.
 	// Default: it runs until its context ends.
 	UntilEmpty bool
 
-	// Journal has the newest warnings for the live page. Default: none are shown.
+	// Journal has the latest warnings for the live page. Default: none are shown.
 	Journal *live.Journal
 
-	// Log takes what an operator should know. Default: nothing is logged.
+	// Log receives messages for operators. Default: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -47,29 +47,28 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Snapshot is what is known of an outbox and its relay at one moment.
+// Snapshot is the state of an outbox and its relay at one time.
 type Snapshot struct {
 	At    time.Time
 	Stats outbox.Stats
 
-	// Description is how the tables were migrated; the zero value until known.
+	// Description of the tables; zero until it is known.
 	Description outbox.Description
 
-	// Status is the last count of the tables, CountedAt its moment; the zero
-	// moment: there was none. StatusErr is why the latest count failed.
+	// Status is the last count of the tables, CountedAt its time, zero if there
+	// was none. StatusErr is the error of the latest count.
 	Status       outbox.Status
 	CountedAt    time.Time
 	StatusErr    error
 	StatusErrors uint64
 
-	// CatchAllRows lie in the catch-all partition, counted up to 1000.
+	// CatchAllRows are the rows of the catch-all partition, counted up to 1000.
 	// Horizon is the end of the last partition. Both only with partitions.
 	CatchAllRows int64
 	Horizon      time.Time
 }
 
-// Service is a relay with what belongs around it: counts of the tables and
-// maintenance. It is safe for concurrent use.
+// Service is a relay with counts of the tables and maintenance. It is safe for concurrent use.
 type Service struct {
 	store outbox.Store
 	relay *outbox.Relay
@@ -83,8 +82,7 @@ type Service struct {
 	took  time.Duration // the last one that was answered
 }
 
-// NewService returns a service that relays from store to sink. It closes
-// neither.
+// NewService returns a service that relays from store to sink. It does not close them.
 func NewService(store outbox.Store, sink outbox.Sink, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
 	relay, err := outbox.NewRelay(store, sink, cfg.Relay)
@@ -96,7 +94,7 @@ func NewService(store outbox.Store, sink outbox.Sink, cfg Config) (*Service, err
 	return s, nil
 }
 
-// Snapshot returns what is known now.
+// Snapshot returns the current state.
 func (s *Service) Snapshot() Snapshot {
 	s.mu.Lock()
 	out := s.last
@@ -105,14 +103,14 @@ func (s *Service) Snapshot() Snapshot {
 	return out
 }
 
-// Table is the name of the outbox table.
+// Table returns the name of the outbox table.
 func (s *Service) Table() string { return s.store.Name() }
 
-// Run relays until ctx ends and what was in flight is noted, or, with
-// Config.UntilEmpty, until nothing is pending. Its errors are those of
-// outbox.Relay.Run, and of a maintenance that the tables do not allow.
+// Run relays until ctx ends and the messages in flight are done, or, with Config.UntilEmpty,
+// until nothing is pending. It returns the errors of outbox.Relay.Run, and one if the tables do
+// not allow the maintenance.
 func (s *Service) Run(ctx context.Context) error {
-	// The page records to the end, so that a drain can be watched.
+	// The page records until the end, so that it shows the drain.
 	recording, end := context.WithCancel(context.WithoutCancel(ctx))
 	recorded := make(chan struct{})
 	go func() {
@@ -149,7 +147,7 @@ const (
 	countShare = 20
 )
 
-// count reads the tables' state again and again until ctx ends.
+// count counts the tables repeatedly until ctx ends.
 func (s *Service) count(ctx context.Context, empty func()) error {
 	for {
 		began := time.Now()
@@ -187,9 +185,9 @@ func (s *Service) count(ctx context.Context, empty func()) error {
 	}
 }
 
-// untilIdle waits until the relay has been done with more messages than done and then
-// with none for a while: that may have been all, which the next count shows. Without
-// that it waits for most. It reports whether ctx has not ended.
+// untilIdle waits until the relay has completed more messages than done and then none for a
+// while: the table may be empty, which the next count shows. It waits at most for most, and
+// returns false if ctx has ended.
 func (s *Service) untilIdle(ctx context.Context, done uint64, most time.Duration) bool {
 	end := time.Now().Add(most)
 	for last := done; time.Now().Before(end); {
@@ -205,7 +203,7 @@ func (s *Service) untilIdle(ctx context.Context, done uint64, most time.Duration
 	return true
 }
 
-// doneWith counts the messages that are noted as delivered or given up.
+// doneWith counts the messages that are recorded as delivered or buried.
 func doneWith(s *outbox.Stats) uint64 {
 	n := s.Acked
 	for _, buried := range s.Buried {
@@ -214,7 +212,7 @@ func doneWith(s *outbox.Stats) uint64 {
 	return n
 }
 
-// look fills in what the database says.
+// readTables updates snap from the database.
 func (s *Service) readTables(ctx context.Context, snap *Snapshot) {
 	err := func() (err error) {
 		if snap.Description, err = s.store.Describe(ctx); err != nil {
@@ -241,8 +239,7 @@ func (s *Service) readTables(ctx context.Context, snap *Snapshot) {
 	}
 }
 
-// Reach adds up the rows of the catch-all and finds the end of the last
-// partition that has one.
+// Reach returns the rows of the catch-all and the end of the last partition.
 func Reach(parts []outbox.Partition) (catchAllRows int64, horizon time.Time) {
 	for _, p := range parts {
 		if p.CatchAll {
@@ -254,15 +251,14 @@ func Reach(parts []outbox.Partition) (catchAllRows int64, horizon time.Time) {
 	return catchAllRows, horizon
 }
 
-// A server that hangs, as one does whose disk does, answers a count neither with numbers
-// nor with an error. It has this long, or so many times what the last count took.
+// A server that hangs, for instance because of its disk, answers a count neither with a result nor
+// with an error. A count may take countPatience, or countFactor times as long as the last one.
 const (
 	countPatience = 30 * time.Second
 	countFactor   = 5
 )
 
-// silent is for how long the tables have not answered, 0 while that may be the length of
-// a count.
+// unresponsive returns for how long the tables have not answered, 0 if that is normal for a count.
 func (s *Service) unresponsive() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,8 +271,8 @@ func (s *Service) unresponsive() time.Duration {
 	return 0
 }
 
-// Ready returns nil if messages are being delivered, or would be if this relay
-// led: else why not.
+// Ready returns nil if messages are delivered, or would be if this relay led, and otherwise the
+// reason.
 func (s *Service) Ready() error {
 	snap := s.Snapshot()
 	switch silent := s.unresponsive(); {
@@ -292,7 +288,7 @@ func (s *Service) Ready() error {
 	return nil
 }
 
-// sleep reports whether the time passed before ctx ended.
+// sleep waits for d, and returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -304,9 +300,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Patiently repeats open until it succeeds, ctx ends, or it fails for a reason
-// for which waiting cannot help (see [IsAway]). The log and awaits get what, the
-// name of the thing that it waits for.
+// Retry repeats open until it succeeds, ctx ends, or it fails for a reason that does not pass (see
+// [IsAway]). what names the thing to wait for, in the log and for awaits.
 func Retry[T any](ctx context.Context, log *slog.Logger, what string, awaits func(string), open func() (T, error)) (T, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		v, err := open()

@@ -318,7 +318,7 @@ func TestAdminServerAnswersToThisMachine(t *testing.T) {
 	}
 }
 
-func TestPatiently(t *testing.T) {
+func TestRetry(t *testing.T) {
 	away := fmt.Errorf("connect: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})
 	starting := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "57P03"})
 	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})

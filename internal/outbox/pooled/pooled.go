@@ -1,6 +1,5 @@
-// Package pooled finds out whether a pooler gives the sessions of a database other
-// connections between their transactions. A relay leads by a lock of its session, which
-// such a pooler would give to another client.
+// Package pooled detects poolers that change a client's server connection between transactions.
+// A relay leads by a lock of its session, which such a pooler would give to another client.
 package pooled
 
 import (
@@ -13,20 +12,20 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// patience bounds a check: a pooler without a free connection keeps it waiting.
+// patience bounds a check: a pooler without a free connection makes it wait.
 const patience = 15 * time.Second
 
-// rounds is how often sessions are looked at.
+// rounds is how often the sessions are checked.
 const rounds = 3
 
-// others is how many sessions are in a transaction beside the one that is looked at. A
-// pooler gives them its idle connections, of which one would be that of this session:
-// with as many idle connections besides, each could get another one in every round.
+// busySessions is how many other sessions are in a transaction while one is checked. A pooler gives
+// them idle connections, likely that of the checked session; only with as many other idle
+// connections could all of them miss it in every round.
 const busySessions = 3
 
-// Session is a session as its client sees it.
+// Session is a session of a client.
 type Session interface {
-	// Number is the server's own number of the session that answers.
+	// Number returns the server's id of the session that answers.
 	Number(ctx context.Context) (int64, error)
 	Begin(ctx context.Context) (Tx, error)
 	Close()
@@ -38,16 +37,15 @@ type Tx interface {
 	Rollback(ctx context.Context) error
 }
 
-// Check is of one way to a database. Once it has found that sessions stay what they
-// are, it asks no more.
+// Check checks one connection string or pool. After a success it does not check again.
 type Check struct {
 	mu     sync.Mutex
 	direct bool
 }
 
-// Run returns [outbox.ErrPooled] unless each session is one of the server, and one that
-// is idle stays the one that it is while the others are in transactions. unbroken, unless
-// nil, says for less whether nobody is between a session and the server.
+// Run returns [outbox.ErrPooled] unless each session has a server session of its own, and an idle
+// one keeps it while the others are in transactions. unbroken, which may be nil, is a cheaper
+// check whether a connection leads directly to the server.
 func (c *Check) Run(ctx context.Context, unbroken func(context.Context) (bool, error), open func(context.Context) (Session, error)) error {
 	c.mu.Lock()
 	known := c.direct
@@ -96,10 +94,9 @@ func compare(ctx context.Context, open func(context.Context) (Session, error)) e
 	return nil
 }
 
-// besides checks that a session, whose number is first, keeps it while others are in
-// transactions.
+// checkIdle checks that a session keeps its number, first, while others are in transactions.
 func checkIdle(ctx context.Context, s Session, rest []Session, first int64) (err error) {
-	// Before the transactions: in a pool of one they would keep each other out.
+	// Before the transactions: in a pool with one connection they would block each other.
 	if n, err := rest[0].Number(ctx); err != nil || n == first {
 		return pooled(err)
 	}
@@ -113,8 +110,8 @@ func checkIdle(ctx context.Context, s Session, rest []Session, first int64) (err
 			return pooled(err)
 		}
 	}
-	// More than once: a pooler that takes its connections in turn may give it the
-	// same by chance.
+	// More than once: a pooler that uses its connections in turn may return the same one by
+	// chance.
 	for range 2 {
 		if n, err := s.Number(ctx); err != nil || n != first {
 			return pooled(err)
@@ -123,7 +120,7 @@ func checkIdle(ctx context.Context, s Session, rest []Session, first int64) (err
 	return nil
 }
 
-// pooled is ErrPooled unless asking has failed.
+// pooled returns err, or ErrPooled if it is nil.
 func pooled(err error) error {
 	if err == nil {
 		err = outbox.ErrPooled

@@ -14,31 +14,30 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Trouble is how often, in requests or messages, the ledger's broker misbehaves.
-// Zero: never. A broker that is asked for the same message again may take it.
+// Trouble is how often the ledger's broker misbehaves: once in so many requests or messages, never
+// if zero. A retry of the same message may succeed.
 type Trouble struct {
-	Slow   int // of so many requests one is answered after a quarter of a second
-	Close  int // of so many requests one is taken by half, and the connection closed
-	Refuse int // of so many requests one meets a broker that takes nothing
-	Fail   int // of so many messages one fails, which costs it an attempt
+	Slow   int // one in so many requests is answered after a quarter of a second
+	Close  int // for one in so many requests, half is accepted and the connection closed
+	Refuse int // one in so many requests is refused as a whole
+	Fail   int // one in so many messages fails, which costs it an attempt
 }
 
-// everyTrouble is what a run has unless it says otherwise.
+// everyTrouble is the default of a run.
 var everyTrouble = Trouble{Slow: 300, Close: 200, Refuse: 200, Fail: 300}
 
-// book is a broker that writes what it is given into a ledger, in the order of
-// arrival, before it confirms it. It lives in the process of the harness, so
-// that what a relay was told and what arrived can be compared, and it can be
-// killed and restarted like a real one.
+// ledgerBroker is a broker that records messages in a ledger, in the order of arrival, before it
+// confirms them. It runs in the process of the harness, so that its answers and the arrivals
+// can be compared, and it can be killed and restarted like a real one.
 type ledgerBroker struct {
 	ledger  *Ledger
 	trouble Trouble
 	latency time.Duration
 	addr    string
-	held    *lab.Ports // addr's: nobody takes it while the broker is dead
+	held    *lab.Ports // keeps addr reserved while the broker is dead
 
-	// visible tells which entries another session of the database can see; nil:
-	// nobody looks.
+	// visible returns which entries another session of the database can see; nil
+	// means no check.
 	visible func(ctx context.Context, of []Entry) (map[Entry]bool, error)
 
 	mu     sync.Mutex // guards what follows
@@ -47,11 +46,10 @@ type ledgerBroker struct {
 	open   sync.WaitGroup
 }
 
-// order is a request: messages by payload, in their order.
+// publishRequest is a request: the payloads of messages, in order.
 type publishRequest struct{ Payloads [][]byte }
 
-// receipt answers it: a kind and words for each message, or nothing when all
-// were taken.
+// publishResponse has a kind for each message, or nothing if all were accepted, and an error text.
 type publishResponse struct {
 	Kinds []kind
 	Words string
@@ -67,7 +65,7 @@ const (
 	heldBack
 )
 
-// openBook starts the broker on a port of its own.
+// startLedgerBroker starts the broker on a reserved port.
 func startLedgerBroker(ledger *Ledger, trouble Trouble, latency time.Duration) (*ledgerBroker, error) {
 	held, err := lab.ReservePorts(1)
 	if err != nil {
@@ -80,16 +78,16 @@ func startLedgerBroker(ledger *Ledger, trouble Trouble, latency time.Duration) (
 	return b, nil
 }
 
-// look has the broker look, before it takes a message, whether the transaction of
-// the message can be seen. It is set before the first request.
+// setVisible makes the broker check, before it accepts a message, that the message's transaction is
+// visible. It must be called before the first request.
 func (b *ledgerBroker) setVisible(visible func(context.Context, []Entry) (map[Entry]bool, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.visible = visible
 }
 
-// inspect looks for the transactions of a request. While the database is away
-// nothing is known.
+// checkVisible records whether the transactions of a request are visible. It records nothing while the
+// database is away.
 func (b *ledgerBroker) checkVisible(o publishRequest) {
 	b.mu.Lock()
 	visible := b.visible
@@ -114,13 +112,13 @@ func (b *ledgerBroker) checkVisible(o publishRequest) {
 	}
 }
 
-// lookPatience bounds a look at the database.
+// lookPatience bounds checkVisible.
 const lookPatience = 5 * time.Second
 
-// Address is what Worker opens.
+// Address returns the address for Worker.
 func (b *ledgerBroker) Address() string { return ledgerScheme + b.addr }
 
-// Restart listens again where it did before.
+// Restart listens on the same address again.
 func (b *ledgerBroker) Restart(context.Context) error {
 	l, err := net.Listen("tcp", b.addr)
 	if err != nil {
@@ -133,7 +131,7 @@ func (b *ledgerBroker) Restart(context.Context) error {
 	return nil
 }
 
-// Kill ends all connections, answered or not.
+// Kill closes all connections, also those with unanswered requests.
 func (b *ledgerBroker) Kill() {
 	b.mu.Lock()
 	if b.listen != nil {
@@ -147,7 +145,7 @@ func (b *ledgerBroker) Kill() {
 	b.open.Wait()
 }
 
-// Stop is Kill for good.
+// Stop kills the broker and releases its port.
 func (b *ledgerBroker) Stop(context.Context) error {
 	b.Kill()
 	return b.held.Release()
@@ -197,11 +195,11 @@ func (b *ledgerBroker) serve(c net.Conn) {
 	}
 }
 
-// one is true once in n times; never for n 0.
+// oneIn returns true once in n times on average, never for n = 0.
 func oneIn(n int) bool { return n > 0 && rand.IntN(n) == 0 }
 
-// take writes a request into the ledger. ok is false when the connection shall
-// be closed without an answer.
+// take records a request in the ledger. ok is false if the connection is to be closed without an
+// answer.
 func (b *ledgerBroker) take(o publishRequest) (r publishResponse, ok bool) {
 	if oneIn(b.trouble.Refuse) {
 		return publishResponse{Kinds: fill(len(o.Payloads), away), Words: "the broker takes nothing at the moment"}, true
@@ -245,11 +243,10 @@ func fill(n int, k kind) []kind {
 	return all
 }
 
-// bookScheme begins the address of the ledger's broker.
+// ledgerScheme is the scheme of the ledger broker's address.
 const ledgerScheme = "ledger://"
 
-// bookSink is the relay's side of the ledger's broker. It implements
-// [outbox.Sink].
+// ledgerSink is the client of the ledger's broker. It implements [outbox.Sink].
 type ledgerSink struct {
 	addr string
 

@@ -16,19 +16,18 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// Sinks are the brokers that a run can start for itself. The ledger's own is
-// the strictest: it sees every delivery, and misbehaves on purpose. NATS drops
-// what it has had before, so it shows no duplicates.
+// Sinks are the brokers that a run can start. The ledger's own broker is the strictest: it sees
+// every delivery, and misbehaves on purpose. NATS drops duplicates, so it shows none.
 var Sinks = []string{"ledger", "redis", "nats", "rabbitmq", "kafka"}
 
-// broker is where relays deliver to.
+// broker is the broker that relays deliver to.
 type broker interface {
 	killableServer
-	// Address is what a relay opens.
+	// Address returns the address for relays.
 	Address() string
 }
 
-// reader is a broker that is read when all is over, in the order of arrival.
+// reader is a broker that is read at the end of the run, in the order of arrival.
 type reader interface {
 	read(ctx context.Context, each func(payload []byte)) error
 }
@@ -88,7 +87,7 @@ func startBroker(ctx context.Context, name string, ledger *Ledger, trouble Troub
 	return nil, fmt.Errorf("sink %q: want one of %s", name, strings.Join(Sinks, ", "))
 }
 
-// readPage is how many entries of a stream are asked for at a time.
+// readPage is the number of entries of a stream that are read at a time.
 const readPage = 1000
 
 func readRedis(url string) func(context.Context, func([]byte)) error {

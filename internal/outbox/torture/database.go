@@ -21,27 +21,27 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Engines are the databases that a run can start for itself.
+// Engines are the databases that a run can start.
 var Engines = []string{"postgres", "mariadb", "mysql", "sqlite"}
 
-// mortal is a server that can be killed and started again.
+// killableServer is a server that can be killed and restarted.
 type killableServer interface {
 	Kill()
 	Restart(ctx context.Context) error
 	Stop(ctx context.Context) error
 }
 
-// database is what a run commits to.
+// database is the database of a run.
 type database struct {
 	outboxctl.Database
 	version string
-	server  killableServer // nil: not ours to kill
+	server  killableServer // nil if the run did not start it
 	pool    *sql.DB
 	table   string
 	stop    []func(context.Context) error
 }
 
-// record is the table of the application: what it holds is what was committed.
+// record returns the application's table, which shows what was committed.
 func (d *database) record() string { return d.table + "_record" }
 
 // tx wraps a producer's transaction.
@@ -58,9 +58,9 @@ func (d *database) tx(e outbox.Execer) outbox.Tx {
 	return t.Table(d.table)
 }
 
-// startDatabase starts a server of the engine, durable as far as its own crash
-// goes: what it has acknowledged is in the kernel's hands. With lab.Prod it is
-// durable against a crash of the machine as well, which costs a flush per commit.
+// startDatabase starts a server that survives its own crash: it writes what it acknowledges to the
+// kernel. With lab.Prod it survives a crash of the machine as well, which costs a flush per
+// commit.
 func startDatabase(ctx context.Context, engine string, durability lab.Durability) (d *database, err error) {
 	d = &database{}
 	defer func() {
@@ -106,7 +106,7 @@ func startDatabase(ctx context.Context, engine string, durability lab.Durability
 	return d, fmt.Errorf("engine %q: want one of %v", engine, Engines)
 }
 
-// openDatabase uses a database that exists, in tables of its own.
+// openDatabase opens an existing database. The run uses tables of its own.
 func openDatabase(ctx context.Context, dsn string) (*database, error) {
 	d := &database{}
 	if err := d.connect(ctx, dsn); err != nil {
@@ -160,7 +160,7 @@ func openMySQL(dsn string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// migrate makes the tables.
+// migrate creates the tables.
 func (d *database) migrate(ctx context.Context, plan outbox.Plan) error {
 	store, err := d.open(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (d *database) migrate(ctx context.Context, plan outbox.Plan) error {
 	return nil
 }
 
-// open opens the store as one more process would.
+// open opens another store, as another process would.
 func (d *database) open(ctx context.Context) (outbox.Store, error) {
 	return d.Open(ctx, outboxctl.StoreOptions{Table: d.table, Create: true})
 }
@@ -232,7 +232,7 @@ func (d *database) committed(ctx context.Context, each func(Entry)) error {
 	return rows.Err()
 }
 
-// visible tells which of the entries a session of its own can see.
+// visible returns which of the entries a separate session can see.
 func (d *database) visible(ctx context.Context, of []Entry) (map[Entry]bool, error) {
 	if len(of) == 0 {
 		return nil, nil
@@ -265,7 +265,7 @@ func (d *database) visible(ctx context.Context, of []Entry) (map[Entry]bool, err
 // listLimit is the most messages of a state that are read.
 const listLimit = 1_000_000
 
-// list reads the messages that are in one of the states.
+// list reads the messages in one of the states.
 func (d *database) list(ctx context.Context, store outbox.Store, states ...outbox.State) ([]Entry, error) {
 	var entries []Entry
 	for _, state := range states {
@@ -284,7 +284,7 @@ func (d *database) list(ctx context.Context, store outbox.Store, states ...outbo
 	return entries, nil
 }
 
-// stopPatience bounds the end of a server.
+// stopPatience bounds stopping a server.
 const stopPatience = 20 * time.Second
 
 // Close ends what was started.

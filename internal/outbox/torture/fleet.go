@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// fleet is the relay processes of a run: always the same number, whichever is
-// killed is replaced at once.
+// fleet is the relay processes of a run. Their number is constant: a killed one is replaced at
+// once.
 type fleet struct {
 	command []string // starts a process that runs Worker
 	env     []string
@@ -26,7 +26,7 @@ type fleet struct {
 	died   []string
 }
 
-// ship is one relay process.
+// relayProcess is one relay process.
 type relayProcess struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -37,7 +37,7 @@ type relayProcess struct {
 	killed bool
 }
 
-// launch starts one more process.
+// launch starts another process.
 func (f *fleet) launch() error {
 	cmd := exec.Command(f.command[0], f.command[1:]...)
 	cmd.Env = append(os.Environ(), f.env...)
@@ -63,12 +63,12 @@ func (f *fleet) launch() error {
 	f.mu.Lock()
 	f.ships = append(f.ships, s)
 	f.mu.Unlock()
-	// A process that is dead already is noticed by attend.
+	// readReports notices a process that is dead already.
 	_, _ = in.Write(append(order, '\n'))
 	return nil
 }
 
-// attend listens to a process until it ends.
+// readReports reads the reports of a process until it ends.
 func (f *fleet) readReports(s *relayProcess, out io.Reader) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -95,15 +95,15 @@ func (f *fleet) readReports(s *relayProcess, out io.Reader) {
 	close(s.done)
 }
 
-// leading reports whether the process says that it leads, and whether by the log.
+// leading reports whether the process leads, and whether it follows the log, according to its last
+// report.
 func (s *relayProcess) leading() (leads, tails bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.word.Leading > 0, s.word.Tailing > 0
 }
 
-// pick chooses whom it shall meet: mostly one that leads, as only those have
-// something to lose, but sometimes any.
+// pick chooses a victim: mostly a leader, since others have nothing to lose, but sometimes any.
 func (f *fleet) pick() (victim *relayProcess, leads, tails bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +120,7 @@ func (f *fleet) pick() (victim *relayProcess, leads, tails bool) {
 	return victim, leads, tails
 }
 
-// follower is a relay that leads and follows the log, or nil.
+// follower returns a relay that leads and follows the log, or nil.
 func (f *fleet) follower() *relayProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,8 +132,7 @@ func (f *fleet) follower() *relayProcess {
 	return nil
 }
 
-// kill kills a process and takes it out of the fleet. It returns when the
-// process is gone.
+// kill kills a process and removes it from the fleet. It returns when the process has ended.
 func (f *fleet) kill(s *relayProcess) error {
 	s.mu.Lock()
 	s.killed = true
@@ -153,7 +152,7 @@ func (f *fleet) kill(s *relayProcess) error {
 	return nil
 }
 
-// stop ends all processes by the end of their input, which is a drain.
+// stop makes all processes drain and end, by closing their input.
 func (f *fleet) stop() {
 	f.mu.Lock()
 	ships := f.ships
@@ -170,8 +169,8 @@ func (f *fleet) stop() {
 	}
 }
 
-// ended returns the sums of what the processes that are gone have said, and who
-// ended without having been killed.
+// totals returns the sum of the reports of all ended processes, and those that ended without being
+// killed.
 func (f *fleet) totals() (WorkerReport, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,16 +8,15 @@ import (
 	"sync"
 )
 
-// Entry is one message as the ledger knows it: the N-th of a chain, in the given
-// attempt of its producer. Producers count from 1 and go on to N+1 only when N
-// has certainly been committed, so that the order of a chain is the order of its
-// commits. Attempts tell the message of a transaction that committed from those
-// of the transactions before it that did not.
+// Entry is one message: the N-th of a chain, in the given attempt of its producer. Producers count
+// from 1 and continue with N+1 only after N is known to be committed, so the order of a chain is
+// the order of its commits. Attempts distinguish the message of a committed transaction from those
+// of earlier transactions that did not commit.
 type Entry struct {
 	Chain   string `json:"c"`
 	N       int    `json:"n"`
 	Attempt int    `json:"a"`
-	// Poison marks a message that the broker never takes.
+	// Poison marks a message that the broker always rejects.
 	Poison bool `json:"p,omitempty"`
 }
 
@@ -44,11 +43,11 @@ func DecodeEntry(payload []byte) (Entry, error) {
 // maxN bounds the numbers of a chain, and so the memory of the ledger.
 const maxN = 1 << 24
 
-// free is the prefix of chains whose messages have no key, and so no order.
+// free is the prefix of chains whose messages have no key, and therefore no order.
 const free = "free"
 
-// Ledger knows what producers committed and what the sink's side was given. The
-// verdict compares the two. It is safe for concurrent use.
+// Ledger records what producers committed and what the broker received. Verdict compares the two.
+// It is safe for concurrent use.
 type Ledger struct {
 	mu         sync.Mutex
 	chains     map[string]*chain
@@ -59,7 +58,7 @@ type Ledger struct {
 	wrong      []string
 }
 
-// chain is what is known of the messages with one key.
+// chain is the state of the messages with one key.
 type chain struct {
 	acknowledged int           // greatest N whose COMMIT returned
 	committed    map[int]Entry // as the database holds them, at the end
@@ -67,7 +66,7 @@ type chain struct {
 	last         int           // greatest N delivered
 }
 
-// delivery is how often a message came, and in which attempt first.
+// delivery is how often a message arrived, and in which attempt first.
 type delivery struct {
 	times   int
 	attempt int
@@ -85,7 +84,7 @@ func (l *Ledger) chain(name string) *chain {
 	return c
 }
 
-// Acknowledged notes that the COMMIT of the chain's messages up to N returned.
+// Acknowledged records that the COMMIT of the chain's messages up to n returned.
 func (l *Ledger) Acknowledged(name string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,15 +92,14 @@ func (l *Ledger) Acknowledged(name string, n int) {
 	c.acknowledged = max(c.acknowledged, n)
 }
 
-// Committed notes a message that the database holds as committed, when all is
-// over.
+// Committed records a message that is committed in the database at the end of the run.
 func (l *Ledger) Committed(e Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.chain(e.Chain).committed[e.N] = e
 }
 
-// Delivered notes what arrived at the sink's side, in the order of arrival.
+// Delivered records a message that arrived at the broker, in the order of arrival.
 func (l *Ledger) Delivered(e Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +123,8 @@ func (l *Ledger) Delivered(e Entry) {
 	c.last = max(c.last, e.N)
 }
 
-// Looked notes whether the transaction of a delivery could be seen by another
-// session of the database when it arrived.
+// NoteVisible records whether the transaction of a delivery was visible to another session of the
+// database when it arrived.
 func (l *Ledger) NoteVisible(e Entry, seen bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +135,7 @@ func (l *Ledger) NoteVisible(e Entry, seen bool) {
 	}
 }
 
-// mostWrong is how many examples of what is wrong are kept.
+// maxExamples is the most examples of violations that are kept.
 const maxExamples = 20
 
 func (l *Ledger) note(format string, args ...any) {
@@ -148,14 +146,14 @@ func (l *Ledger) note(format string, args ...any) {
 
 func isFree(chain string) bool { return len(chain) >= len(free) && chain[:len(free)] == free }
 
-// Arrived is the number of deliveries so far, repeated ones included.
+// Arrived returns the number of deliveries so far, including repeated ones.
 func (l *Ledger) Arrived() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deliveries
 }
 
-// Verdict is what the ledger says when all is over.
+// Verdict is the result of a ledger.
 type Verdict struct {
 	Committed    int `json:"committed"`     // messages in the database's own record
 	Delivered    int `json:"delivered"`     // of them, those that arrived
@@ -170,18 +168,18 @@ type Verdict struct {
 	Looked       int `json:"looked"`        // deliveries whose transaction was looked for when they arrived
 	Invisible    int `json:"invisible"`     // of those, the ones whose transaction could not be seen yet
 
-	// Examples are some of what is wrong.
+	// Examples of violations.
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Holds reports whether nothing was lost, reordered or made up. Duplicates are
-// for the caller to judge, who knows how often something was killed.
+// Holds reports whether nothing was lost, reordered or made up. The caller judges duplicates: it
+// knows how often something was killed.
 func (v *Verdict) Holds() bool {
 	return v.Waiting+v.Lost+v.OutOfOrder+v.Phantoms+v.Forgotten+v.PoisonPassed+v.Invisible == 0
 }
 
-// Verdict compares. dead are the dead letters, waiting what the outbox still has to
-// deliver. It may be asked for once all that is committed has been noted.
+// Verdict compares commits and deliveries. dead are the dead letters, waiting the messages still in
+// the outbox. Call it after all Committed.
 func (l *Ledger) Verdict(dead, waiting []Entry) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()

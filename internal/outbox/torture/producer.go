@@ -44,7 +44,7 @@ type producer struct {
 	poison bool // some messages are poison
 }
 
-// progress is where a chain is.
+// chainState is the state of a chain.
 type chainState struct {
 	name    string
 	next    int // N of its next message
@@ -67,8 +67,8 @@ func newProducer(d *database, ledger *Ledger, counts *writing, id int, slow, poi
 	return p
 }
 
-// run commits until ctx ends. What is unknown then stays so: the application's
-// table knows.
+// run commits until ctx ends. The outcome of the last commit may stay unknown: the application's
+// table shows it.
 func (p *producer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c := &p.chains[rand.IntN(len(p.chains))]
@@ -80,7 +80,7 @@ func (p *producer) run(ctx context.Context) {
 
 // step is one transaction.
 func (p *producer) step(ctx context.Context, c *chainState) (err error) {
-	// Not ctx: a transaction that was begun is brought to its end.
+	// Not ctx: a transaction that was begun is completed.
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	conn, err := p.pool.Conn(work)
@@ -124,8 +124,8 @@ func (p *producer) step(ctx context.Context, c *chainState) (err error) {
 	return nil
 }
 
-// write enqueues the messages early, as nobody should, and writes the
-// application's rows a while later.
+// write enqueues the messages early, as applications should not, and writes the application's rows a
+// while later.
 func (p *producer) write(ctx context.Context, tx *sql.Tx, entries []Entry) error {
 	msgs := make([]outbox.Message, len(entries))
 	for i, e := range entries {
@@ -160,8 +160,8 @@ func (p *producer) write(ctx context.Context, tx *sql.Tx, entries []Entry) error
 	return nil
 }
 
-// decided finds out, after a COMMIT of unknown outcome, whether it happened:
-// the attempt that follows has failed, maybe because it did.
+// resolveUnknown finds out whether a COMMIT of unknown outcome succeeded, after the next attempt has
+// failed, possibly because it did.
 func (p *producer) resolveUnknown(ctx context.Context, c *chainState) error {
 	if !c.unknown {
 		return nil
@@ -177,8 +177,8 @@ func (p *producer) resolveUnknown(ctx context.Context, c *chainState) error {
 	return nil
 }
 
-// hangUp ends a transaction by closing its connection, as a process does that
-// is killed: that is what drivers do when a statement's context ends.
+// disconnect closes the connection of a transaction, as the death of a process would: drivers do so
+// when a statement's context ends.
 func (p *producer) disconnect(ctx context.Context, tx *sql.Tx) error {
 	if text, ok := sleeps[p.Engine]; ok {
 		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -191,11 +191,11 @@ func (p *producer) disconnect(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// sleeps are statements that take a while: a server notices that its client has
-// gone only when they end, and rolls back then. SQLite has no connection to close.
+// sleeps are statements that take a while: the server notices only at their end that its client is
+// gone, and rolls back then. SQLite has no connection to close.
 var sleeps = map[outboxctl.Engine]string{
 	outboxctl.Postgres: "SELECT pg_sleep(0.1)", outboxctl.MySQL: "SELECT SLEEP(0.1)",
 }
 
-// topic is where all messages go.
+// topic is the topic of all messages.
 const topic = "torture"

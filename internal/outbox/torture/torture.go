@@ -1,15 +1,14 @@
-// Package torture kills an outbox to see what it loses. A run has real relay
-// processes, a real database and a broker; while producers commit, it kills the
-// relays with SIGKILL, stops some of them for a while and lets them go on, and
-// kills and restarts the database and the broker. A ledger has both ends: what
-// the database holds as committed, in the order of each key's commits, and what
-// arrived, in the order of arrival. The verdict compares them.
+// Package torture tests an outbox by killing its parts. A run has real relay processes, a real
+// database and a broker. While producers commit, it kills relays with SIGKILL, pauses some of
+// them, and kills and restarts the database and the broker. A ledger records both ends: what is
+// committed in the database, in the order of each key's commits, and what arrived, in the order
+// of arrival. The verdict compares them.
 //
 //	producers --INSERT--> database <--read, ack-- relay relay relay --publish--> broker
 //	    |                    x                      x     x     x                  x
 //	    +------ what was committed ----> ledger <---- what arrived, in order ------+
 //
-// That a run finds defects is shown by mutant_test.go, which breaks relays on purpose.
+// mutant_test.go shows that a run finds defects: it breaks relays on purpose.
 package torture
 
 import (
@@ -34,18 +33,18 @@ type Config struct {
 	Worker []string
 	// WorkerEnv is added to its environment. Default: nothing.
 	WorkerEnv []string
-	// Engine is one of [Engines], started for the run. Or DSN names a database
-	// that exists: it is not killed, and the run uses tables of its own in it.
+	// Engine is one of [Engines], which the run starts. DSN is an existing database
+	// instead: it is not killed, and the run uses tables of its own in it.
 	// Default: postgres.
 	Engine, DSN string
-	// Durability of a database that is started.
+	// Durability of a database that the run starts.
 	Durability lab.Durability
 	// Sink is one of [Sinks]. Default: ledger.
 	Sink string
 	// Claim is outbox.Config.Claim. Default: Auto. SkipLocked does not keep the
-	// order of keys, and the verdict says so.
+	// order of keys, which the verdict shows.
 	Claim outbox.ClaimMode
-	// Plan is how the tables are migrated. Default: layout Queue, one shard.
+	// Plan of the tables. Default: layout Queue, one shard.
 	Plan outbox.Plan
 
 	// Relays is the number of relay processes. Default: 3.
@@ -55,26 +54,26 @@ type Config struct {
 	// MaxInFlight is outbox.Config.MaxInFlight. Default: 1000.
 	MaxInFlight int
 
-	// Duration is how long producers commit and things are killed. Default: 30 s.
+	// Duration is how long producers commit and parts are killed. Default: 30 s.
 	Duration time.Duration
-	// Kills is how many relays are killed, one at a random moment of each equal
-	// part of Duration; a slow machine may reach fewer. Default: 10 a second.
+	// Kills is the number of relays to kill, at random times; a slow machine may
+	// reach fewer. Default: 10 per second.
 	Kills int
-	// Following has only relays killed that lead and follow the log, and waits for
-	// one before every kill, also of the database and the broker. Fewer kills fit
-	// into Duration then. Default: any relay.
+	// Following kills only relays that lead and follow the log, and waits for one
+	// before every kill, also of the database and the broker. Fewer kills fit into
+	// Duration then. Default: any relay.
 	Following bool
 	// DatabaseKills and BrokerKills are how often those are killed, Pauses how
-	// often a relay is stopped for a while. Default: none.
+	// often a relay is paused. Default: none.
 	DatabaseKills, BrokerKills, Pauses int
-	// Quiet keeps the ledger's broker from misbehaving besides.
+	// Quiet turns off the misbehavior of the ledger's broker.
 	Quiet bool
 	// Patience is how long, after the end of Duration, nothing may arrive before
-	// the run takes what is missing for lost. Default: 90 s: a relay waits for up to a
-	// minute between two tries of a broker that took long to fail.
+	// missing messages count as lost. Default: 90 s: a relay waits up to a minute
+	// before it retries a broker that took long to fail.
 	Patience time.Duration
 
-	// Log takes what the run does, WorkerLog what relay processes say.
+	// Log receives the events of the run, WorkerLog the logs of relay processes.
 	// Default: nothing.
 	Log       *slog.Logger
 	WorkerLog io.Writer
@@ -98,7 +97,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names the first setting that makes no sense.
+// Validate returns an error for the first invalid setting.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
@@ -118,7 +117,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Result is what a run did and found.
+// Result is the result of a run.
 type Result struct {
 	Server   string  `json:"server"`         // name and version
 	Sink     string  `json:"sink"`           // the broker
@@ -131,7 +130,7 @@ type Result struct {
 	Pauses   int     `json:"pauses"`         // how often a relay was stopped for a while
 	Database int     `json:"database_kills"` // kills of the database
 	Broker   int     `json:"broker_kills"`   // kills of the broker
-	// How many of those came while a relay followed the log.
+	// How many of those happened while a relay followed the log.
 	DatabaseTailing int `json:"database_kills_tailing"`
 	BrokerTailing   int `json:"broker_kills_tailing"` // kills of the broker while a relay followed the log
 
@@ -139,12 +138,12 @@ type Result struct {
 	TakeOvers uint64  `json:"take_overs"` // how often a relay took a shard's leadership
 	Retries   uint64  `json:"retries"`    // deliveries that relays tried again
 	Outages   uint64  `json:"outages"`    // requests that met no broker, or whose answer did not come
-	// Stray is rows that only a relay's sweep found: its reading missed them.
+	// Stray is the number of rows that only a relay's sweep found.
 	Stray uint64 `json:"stray"`
 
 	Verdict
 	DuplicatesPerKill float64 `json:"duplicates_per_kill"` // kills of relays, database and broker
-	// Violations say what must not be. Empty: all promises were kept.
+	// Violations of the outbox's guarantees.
 	Violations []string `json:"violations"`
 }
 
@@ -160,8 +159,7 @@ type run struct {
 	result Result
 }
 
-// Run tortures. Its error says that the run could not be made; what the run
-// found is in the result.
+// Run executes a run. An error means that the run failed; what it found is in the result.
 func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 	r := &run{Config: cfg.withDefaults(), ledger: NewLedger()}
 	if err := r.Validate(); err != nil {
@@ -185,11 +183,11 @@ func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 	return &r.result, nil
 }
 
-// brokerLatency is how long the ledger's broker takes to answer: long enough
-// for relays to be killed while a request is on its way.
+// brokerLatency is how long the ledger's broker takes to answer: long enough for relays to be killed
+// during a request.
 const brokerLatency = time.Millisecond
 
-// prepare starts everything but the relays' trouble.
+// prepare starts the database, the broker and the relays.
 func (r *run) prepare(ctx context.Context) (err error) {
 	if r.DSN != "" {
 		r.db, err = openDatabase(ctx, r.DSN)
@@ -218,7 +216,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	}
 	r.fleet = &fleet{command: r.Worker, env: r.WorkerEnv, logs: r.WorkerLog, order: WorkerConfig{
 		Database: r.db.Text, Table: r.db.table, Sink: r.broker.Address(), Claim: r.Claim.String(),
-		// A sweep would repair what shall be seen.
+		// A sweep would hide lost messages.
 		MaxInFlight: r.MaxInFlight, SweepEvery: 24 * time.Hour,
 	}}
 	if r.DSN == "" && r.Engine == "sqlite" {
@@ -232,7 +230,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// storm lets producers commit while things are killed.
+// runFaults kills and pauses parts while producers commit.
 func (r *run) runFaults(ctx context.Context) error {
 	calm, cancel := context.WithTimeout(ctx, r.Duration)
 	defer cancel()
@@ -252,8 +250,8 @@ func (r *run) runFaults(ctx context.Context) error {
 	return errors.Join(append(failures[:], ctx.Err())...)
 }
 
-// often does something n times: at a random moment of each n-th of Duration. What
-// comes late, as all does that takes longer than its part, is caught up with.
+// repeatRandomly calls f n times, at a random time in each n-th of Duration, or as soon as possible
+// after that if f takes long.
 func (r *run) repeatRandomly(ctx context.Context, n int, f func(context.Context) error) error {
 	began := time.Now()
 	for i := range n {
@@ -269,11 +267,11 @@ func (r *run) repeatRandomly(ctx context.Context, n int, f func(context.Context)
 	return nil
 }
 
-// follower is a relay that leads and follows the log, if one must be awaited.
+// follower returns a relay that leads and follows the log. With Following it waits for one.
 func (r *run) follower(ctx context.Context) *relayProcess {
 	for r.Following && ctx.Err() == nil {
 		if s := r.fleet.follower(); s != nil {
-			// Not at the first moment: what it does then is read what was left.
+			// Not at once: a new leader first reads the backlog.
 			pause(ctx, rand.N(200*time.Millisecond))
 			if _, tails := s.leading(); tails {
 				return s
@@ -305,8 +303,8 @@ func (r *run) killRelay(ctx context.Context) error {
 	return r.fleet.launch()
 }
 
-// pauseRelay stops a process for long enough that others may take its place,
-// and lets it go on in the belief that it still leads.
+// pauseRelay stops a process long enough that others may take over, and continues it while it still
+// believes to lead.
 func (r *run) pauseRelay(ctx context.Context) error {
 	victim, _, _ := r.fleet.pick()
 	if victim.cmd.Process.Signal(syscall.SIGSTOP) != nil {
@@ -338,10 +336,10 @@ func (r *run) killBroker(ctx context.Context) error {
 	return restart(ctx, r.broker, "broker")
 }
 
-// restartPatience bounds the recovery of a server after it was killed.
+// restartPatience bounds the restart of a killed server.
 const restartPatience = 2 * time.Minute
 
-// restart brings a server back. The end of the storm is no reason not to.
+// restart restarts a server, even after ctx has ended.
 func restart(ctx context.Context, m killableServer, what string) error {
 	pause(ctx, rand.N(300*time.Millisecond))
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartPatience)
@@ -352,7 +350,7 @@ func restart(ctx context.Context, m killableServer, what string) error {
 	return nil
 }
 
-// drain waits until nothing is pending, or nothing happens any more.
+// drain waits until nothing is pending, or there is no progress for Patience.
 func (r *run) drain(ctx context.Context) error {
 	last, changed := r.progress(ctx), time.Now()
 	for ctx.Err() == nil && time.Since(changed) < r.Patience {
@@ -369,7 +367,7 @@ func (r *run) drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// headway is what changes while messages are delivered.
+// drainProgress is the state that changes while messages are delivered.
 type drainProgress struct {
 	left    int64
 	arrived int
@@ -384,10 +382,10 @@ func (r *run) progress(ctx context.Context) drainProgress {
 	return drainProgress{left: s.Pending + s.Scheduled, arrived: r.ledger.Arrived()}
 }
 
-// errUnknown stands for all errors of looking, so that they can be compared.
+// errUnknown replaces all errors of Status, so that states are comparable.
 var errUnknown = errors.New("the tables cannot be counted")
 
-// judge stops the relays and asks the ledger.
+// judge stops the relays and computes the result.
 func (r *run) judge(ctx context.Context) error {
 	r.fleet.stop()
 	if src, ok := r.broker.(reader); ok {
@@ -431,7 +429,7 @@ func (r *run) judge(ctx context.Context) error {
 	return nil
 }
 
-// violations lists the promises that were not kept.
+// violations returns the guarantees that were violated.
 func (r *run) violations(died []string) []string {
 	v := &r.result
 	out := died
@@ -448,8 +446,8 @@ func (r *run) violations(died []string) []string {
 	say(v.Forgotten, "%d messages were forgotten by the database after their commit")
 	say(v.PoisonPassed, "%d messages were delivered that the broker had refused")
 	say(int(v.Stray), "%d messages were missed by reading and found by a sweep")
-	// Messages are repeated when a leader ends or begins, or when the broker's answer does not
-	// come. Each repeats what is in flight, at most.
+	// Messages are repeated when the leader changes or an answer of the broker is lost. Each time,
+	// at most the messages in flight are repeated.
 	times := v.Kills + v.Pauses + v.Broker + v.Database*r.Relays + int(v.TakeOvers+v.Outages)
 	if v.Duplicates > (times+1)*r.MaxInFlight {
 		out = append(out, fmt.Sprintf("%d duplicates are more than %d times %d messages in flight", v.Duplicates, times, r.MaxInFlight))
@@ -460,8 +458,8 @@ func (r *run) violations(died []string) []string {
 	return out
 }
 
-// close ends what was started. The tables in a database that existed before stay
-// only if they are worth a look.
+// close stops what was started. In an existing database it keeps the tables only if there were
+// violations.
 func (r *run) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/weirdb/weir/outbox/sink/open"
 )
 
-// Order is what a relay process is told, as one line of JSON on its standard
-// input, so that no password is seen in a list of processes.
+// WorkerConfig configures a relay process. It is sent as one line of JSON on standard input, so that
+// no process list shows a password.
 type WorkerConfig struct {
 	Database string `json:"database"`
 	Table    string `json:"table"`
@@ -26,13 +26,13 @@ type WorkerConfig struct {
 	Claim    string `json:"claim"`
 	// MaxInFlight is outbox.Config.MaxInFlight.
 	MaxInFlight int `json:"max_in_flight"`
-	// SweepEvery is outbox.Config.SweepEvery. It is long where a defect shall
-	// show as a loss and not be repaired.
+	// SweepEvery is outbox.Config.SweepEvery. It is long so that a sweep does not
+	// hide a lost message.
 	SweepEvery time.Duration `json:"sweep_every"`
 }
 
-// Word is what a relay process says of itself, one line of JSON on its standard
-// output whenever something has changed.
+// WorkerReport is the state of a relay process. It is written as one line of JSON on standard output
+// after every change.
 type WorkerReport struct {
 	Leading   int64             `json:"leading"`
 	Tailing   int64             `json:"tailing"`
@@ -43,8 +43,8 @@ type WorkerReport struct {
 	Buried    map[string]uint64 `json:"buried,omitempty"`
 }
 
-// Worker is a relay process: it reads an Order from in, relays until in or ctx
-// ends, and says what it does on out and log. It is made to be killed.
+// Worker is a relay process: it reads a WorkerConfig from in, relays until in or ctx ends, and
+// writes WorkerReports to out. It is made to be killed.
 func Worker(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) 
 		return fmt.Errorf("read the order: %w", err)
 	}
 	go func() { // ends with the process at the latest
-		_, _ = io.Copy(io.Discard, lines) // at its end the process that gave the order is gone
+		_, _ = io.Copy(io.Discard, lines) // it ends when the parent process does
 		cancel()
 	}()
 	return o.relay(ctx, out, log)
@@ -95,7 +95,7 @@ func (o *WorkerConfig) relay(ctx context.Context, out io.Writer, log *slog.Logge
 	return g.Wait()
 }
 
-// config is quick where the defaults would make a run of kills slow.
+// config has shorter times than the defaults, so that a run of many kills is fast.
 func (o *WorkerConfig) config(claim outbox.ClaimMode, log *slog.Logger) outbox.Config {
 	return outbox.Config{
 		Claim: claim, Logger: log, MaxInFlight: o.MaxInFlight, SweepEvery: o.SweepEvery, TakeOver: 20 * time.Millisecond,
@@ -103,8 +103,7 @@ func (o *WorkerConfig) config(claim outbox.ClaimMode, log *slog.Logger) outbox.C
 	}
 }
 
-// patiently repeats open until it succeeds or ctx ends: what is killed comes
-// back.
+// retryOpen repeats open until it succeeds or ctx ends: killed servers are restarted.
 func retryOpen[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
 	for {
 		v, err := open()
@@ -123,10 +122,10 @@ func openSink(ctx context.Context, address string) (outbox.Sink, error) {
 	return open.Open(ctx, address)
 }
 
-// reportEvery is how long a relay process keeps its news to itself.
+// reportEvery is the time between checks for changes to report.
 const reportEvery = 5 * time.Millisecond
 
-// report writes a Word whenever there is news.
+// report writes a WorkerReport after every change.
 func report(ctx context.Context, relay *outbox.Relay, out io.Writer) error {
 	var said string
 	for ctx.Err() == nil {

@@ -1,17 +1,15 @@
 // Package amqp publishes messages to RabbitMQ by AMQP 0-9-1, with publisher
 // confirms.
 //
-// The exchange is the topic and the routing key the key, unless the options say
-// otherwise. Messages are persistent and mandatory: one that no queue takes is
-// a failed attempt, not lost. The identity is the property message-id, a header
-// "type" the property type, the key the header weir-key; other headers are
-// carried under their names.
+// By default the topic is the exchange and the key is the routing key. Messages are
+// persistent and mandatory: one that is not routed to any queue is a failed attempt, not
+// lost. The identity is sent as property message-id, the header "type" as property type,
+// the key as header weir-key, and other headers under their names.
 //
-// Messages of different keys are in flight concurrently; a message of a key is
-// sent when the one before it was confirmed. The broker closes a channel for a
-// message that it refuses (no such exchange, too large), and does not say which
-// it was: those of the channel that were not confirmed are then sent one by
-// one.
+// Messages of different keys are in flight concurrently; a message is sent after the
+// previous one of its key was confirmed. If the broker refuses a message (no such
+// exchange, too large), it closes the channel and does not say which message it was: the
+// unconfirmed messages of the channel are then sent one by one.
 package amqp
 
 import (
@@ -29,7 +27,7 @@ import (
 	"github.com/weirdb/weir/outbox/sink"
 )
 
-// maxRound is how many messages are on their way at once in one channel.
+// maxRound is the most messages in flight on one channel.
 const maxRound = 512
 
 // Sink publishes over one connection, and reconnects when it is lost.
@@ -51,7 +49,7 @@ func Open(ctx context.Context, address string) (*Sink, error) {
 	return New(ctx, o)
 }
 
-// New connects. An error marked by [outbox.Unavailable] may pass by itself.
+// New connects. After an error marked by [outbox.Unavailable] it may be called again.
 func New(ctx context.Context, o Options) (*Sink, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -64,12 +62,12 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	return s, nil
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (s *Sink) String() string { return s.opts.String() }
 
 var errClosed = outbox.Unavailable(errors.New("amqp: the sink is closed"))
 
-// Close ends the connection, and with it the calls in flight.
+// Close closes the connection, which ends the calls in flight.
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	l := s.link
@@ -81,7 +79,7 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// current is the connection if it works.
+// current returns the connection if it is usable.
 func (s *Sink) current() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +92,7 @@ func (s *Sink) current() (*link, error) {
 	return s.link, nil
 }
 
-// connected is the connection, made if need be.
+// connected returns the connection, and connects if necessary.
 func (s *Sink) connected(ctx context.Context) (*link, error) {
 	if l, err := s.current(); l != nil || err != nil {
 		return l, err
@@ -146,30 +144,30 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	})
 }
 
-// errAlone marks, within a round, a message that is to be tried alone.
+// errAlone marks a message of a round that must be sent again on its own.
 var errAlone = errors.New("amqp: the channel was closed")
 
-// isMissing reports a refusal because the exchange does not exist. Somebody may
-// still make it, so the message is not to blame.
+// isMissing reports whether the exchange does not exist. It may be created later, so the
+// message is not rejected.
 func isMissing(refusal error) bool {
 	var e *amqp.Error
 	return errors.As(refusal, &e) && e.Code == amqp.NotFound
 }
 
-// isForbidden reports a refusal because the login may not write there: that is
-// rather the permissions than the message.
+// isForbidden reports whether the user may not write to the exchange: a problem of
+// permissions rather than of the message.
 func isForbidden(refusal error) bool {
 	var e *amqp.Error
 	return errors.As(refusal, &e) && e.Code == amqp.AccessRefused
 }
 
-// isTooLarge reports a refusal for the size of the message (max_message_size).
+// isTooLarge reports whether the message exceeds max_message_size.
 func isTooLarge(refusal error) bool {
 	var e *amqp.Error
 	return errors.As(refusal, &e) && e.Code == amqp.PreconditionFailed && strings.Contains(e.Reason, "message size")
 }
 
-// remedy says what helps against a refusal, where that is known.
+// remedy returns what to do about a refusal, if that is known.
 func remedy(refusal error) string {
 	if isMissing(refusal) {
 		return " (make the exchange, or have it made by the sink's parameter declare)"
@@ -177,9 +175,9 @@ func remedy(refusal error) string {
 	return ""
 }
 
-// round sends up to maxRound messages at once. Those that a closed channel left
-// open are sent again, each in a round of its own; when there is only one, it is
-// the one that the channel was closed for.
+// round sends up to maxRound messages at once. Messages left unanswered by a closed channel
+// are sent again, each in a round of its own; a single one is the one that the channel was
+// closed for.
 func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, errs []error) {
 	refusal := s.try(ctx, msgs, part, errs)
 	var stop error // the broker is gone: no use in trying one after the other
@@ -211,8 +209,8 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 	}
 }
 
-// try is the first part of round. The error that it returns is what a channel
-// was closed with; errAlone then marks the messages that it leaves open.
+// try is the first part of round. It returns the error that the channel was closed with;
+// the messages left unanswered then have errAlone.
 func (s *Sink) try(ctx context.Context, msgs []outbox.Message, part []int, errs []error) error {
 	l, err := s.connected(ctx)
 	if err != nil {
@@ -244,7 +242,7 @@ func setAll(part []int, errs []error, err error) {
 	}
 }
 
-// exchange is the name of a message's exchange.
+// exchange returns the name of a message's exchange.
 func (s *Sink) exchange(m *outbox.Message) string {
 	if s.opts.Exchange == DefaultExchange {
 		return ""
@@ -252,8 +250,8 @@ func (s *Sink) exchange(m *outbox.Message) string {
 	return s.opts.Exchange.Expand(m)
 }
 
-// declare makes what the messages need and this connection has not made yet. A
-// name that exists in another form is left as it is.
+// declare declares the exchanges or queues of the messages that this connection has not
+// declared yet. Existing ones of another type are left unchanged.
 func (s *Sink) declare(l *link, c *channel, msgs []outbox.Message, part []int) (*channel, error) {
 	for _, i := range part {
 		name := s.exchange(&msgs[i])
@@ -271,7 +269,7 @@ func (s *Sink) declare(l *link, c *channel, msgs []outbox.Message, part []int) (
 		}
 		var refused *amqp.Error
 		if errors.As(err, &refused) && refused.Server && !l.conn.IsClosed() {
-			// The channel is gone. Whether the name will do, publishing tells.
+			// The channel is closed. Publishing shows whether the existing one works.
 			if c, err = l.channel(); err != nil {
 				return nil, err
 			}
@@ -296,10 +294,10 @@ func (l *link) noteDeclared(name string) {
 	l.declared[name] = true
 }
 
-// maxShort is the length of names and properties in AMQP.
+// maxShort is the most bytes of names and properties in AMQP.
 const maxShort = 255
 
-// properties is the message as AMQP has it.
+// properties converts a message.
 func (s *Sink) properties(m *outbox.Message) (amqp.Publishing, error) {
 	p := amqp.Publishing{
 		Headers: amqp.Table{}, DeliveryMode: amqp.Persistent, MessageId: m.Identity(), Body: m.Payload,

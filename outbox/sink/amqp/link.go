@@ -14,33 +14,33 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// link is one connection with its channels, each used by one call at a time.
-// A link that broke is replaced; it is never repaired.
+// link is one connection with its channels, each used by one call at a time. A broken link
+// is replaced, not repaired.
 type link struct {
 	conn *amqp.Connection
 	raw  net.Conn
 
-	discards chan *channel // to be closed by reap
+	discards chan *channel // for closeDiscarded
 
 	mu       sync.Mutex
 	free     []*channel
 	declared map[string]bool
-	blocked  string        // why the broker takes no messages; "" when it does
+	blocked  string        // why the broker accepts no messages; "" if it does
 	changed  chan struct{} // closed and replaced when blocked changes
 }
 
-// channel is one in confirm mode.
+// channel is a channel in confirm mode.
 type channel struct {
 	*amqp.Channel
 	returns chan amqp.Return
 	closed  chan *amqp.Error
 }
 
-// maxDiscards is how many channels may wait to be closed. The connection is
-// closed with all of them when more would.
+// maxDiscards is the most channels that wait to be closed. With one more, the whole
+// connection is closed.
 const maxDiscards = 64
 
-// dial connects to the first server that answers, within the time-out.
+// dial connects to the first server that answers within the timeout.
 func (s *Sink) dial(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (s *Sink) dialOne(ctx context.Context, server string) (*link, error) {
 		scheme, config.TLSClientConfig = "amqps", cfg
 	}
 	var err error
-	// The address holds no login: errors that quote it tell nothing.
+	// The address has no login, so errors may quote it.
 	if l.conn, err = amqp.DialConfig(scheme+"://"+server+"/", config); err != nil {
 		if l.raw != nil {
 			_ = l.raw.Close() // the error that counts is the other one
@@ -92,7 +92,7 @@ func (s *Sink) dialOne(ctx context.Context, server string) (*link, error) {
 	return l, nil
 }
 
-// hint adds what the library's error leaves open.
+// hint adds a likely reason to an error of the library.
 func hint(err error) error {
 	var unknown tls.RecordHeaderError
 	if errors.As(err, &unknown) {
@@ -101,8 +101,8 @@ func hint(err error) error {
 	return err
 }
 
-// watch notes when the broker stops to take messages because it is short of
-// memory or disk. The connection's end ends it.
+// watch tracks whether the broker accepts messages; it does not when it is short of memory
+// or disk. It ends with the connection.
 func (l *link) watch(notes <-chan amqp.Blocking) {
 	for n := range notes {
 		l.mu.Lock()
@@ -116,8 +116,8 @@ func (l *link) watch(notes <-chan amqp.Blocking) {
 	}
 }
 
-// reap closes channels that were left with messages under way. The connection's
-// end ends it.
+// closeDiscarded closes channels that were discarded with messages in flight. It ends with the
+// connection.
 func (l *link) closeDiscarded(end <-chan *amqp.Error) {
 	for {
 		select {
@@ -129,7 +129,7 @@ func (l *link) closeDiscarded(end <-chan *amqp.Error) {
 	}
 }
 
-// state is why the broker takes no messages, and what is closed when that
+// state returns why the broker accepts no messages, and a channel that is closed when that
 // changes.
 func (l *link) state() (blocked string, changed <-chan struct{}) {
 	l.mu.Lock()
@@ -137,7 +137,7 @@ func (l *link) state() (blocked string, changed <-chan struct{}) {
 	return l.blocked, l.changed
 }
 
-// channel returns one that nobody uses.
+// channel returns an unused channel.
 func (l *link) channel() (*channel, error) {
 	l.mu.Lock()
 	for len(l.free) > 0 {
@@ -165,7 +165,7 @@ func (l *link) channel() (*channel, error) {
 	return c, nil
 }
 
-// release puts a channel back of which every message was answered.
+// release returns a channel on which every message was answered.
 func (l *link) release(c *channel) {
 	if c.IsClosed() {
 		return
@@ -175,18 +175,17 @@ func (l *link) release(c *channel) {
 	l.free = append(l.free, c)
 }
 
-// discard gets rid of a channel that answers are still to come on.
+// discard closes a channel on which answers are still expected.
 func (l *link) discard(c *channel) {
 	select {
 	case l.discards <- c:
 	default:
-		_ = l.raw.Close() // the library tells everybody
+		_ = l.raw.Close() // the library notifies all users
 	}
 }
 
-// end closes the connection. A broker that does not answer is left in the lurch
-// after a second.
+// end closes the connection. It waits at most a second for the broker's answer.
 func (l *link) end() {
-	_ = l.conn.CloseDeadline(time.Now().Add(time.Second)) // what is closed for good may say what it likes
+	_ = l.conn.CloseDeadline(time.Now().Add(time.Second)) // closed either way
 	_ = l.raw.Close()
 }

@@ -23,22 +23,21 @@ type Options struct {
 	Secure bool
 	TLS    sink.TLS
 
-	// Exchange receives a message. Default: "{topic}". DefaultExchange stands
-	// for the one without a name, which routes to the queue that the routing key
-	// names.
+	// Exchange of a message. Default: "{topic}". DefaultExchange is the exchange
+	// without a name, which routes to the queue named by the routing key.
 	Exchange sink.Template
 
-	// RoutingKey goes with it. Default: "{key}" when Exchange has the topic,
+	// RoutingKey of a message. Default: "{key}" if Exchange contains the topic,
 	// otherwise "{topic}".
 	RoutingKey sink.Template
 
-	// Declare makes exchanges that do not exist, durable and of this type:
-	// "topic", "direct", "fanout" or "headers"; with the default exchange "queue"
-	// makes the queue. Default: none, nothing is made.
+	// Declare creates missing exchanges, durable and of this type: "topic",
+	// "direct", "fanout" or "headers"; with the default exchange, "queue"
+	// creates the queue. Default: nothing is created.
 	Declare string
 
-	// Unroutable says that a message for which there is no queue is lost, as the
-	// exchange has it, instead of a failed attempt.
+	// Unroutable lets the broker drop messages that are routed to no queue.
+	// Default: such a message is a failed attempt.
 	Unroutable bool
 
 	// Timeout is how long to wait for a connection, and for a confirmation.

@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// round is one use of a channel: messages sent, then answered.
+// round is one use of a channel: messages are sent, then answered.
 type round struct {
 	sink    *Sink
 	link    *link
@@ -22,12 +22,11 @@ type round struct {
 	errs    []error
 
 	answers []*amqp.DeferredConfirmation // of part; nil for those not sent
-	open    bool                         // not every answer has come
+	open    bool                         // some answers are missing
 	failed  error                        // why a message could not be written
 }
 
-// send puts all messages on their way. A write that does not end is ended, with
-// its connection, when ctx does.
+// send sends all messages. If ctx ends during a write, it closes the connection.
 func (r *round) send(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = r.link.raw.Close() }) // the library tells everybody
 	defer stop()
@@ -45,7 +44,7 @@ func (r *round) send(ctx context.Context) {
 		r.answers[n], err = r.channel.PublishWithDeferredConfirm(
 			r.sink.exchange(m), r.sink.opts.RoutingKey.Expand(m), !r.sink.opts.Unroutable, false, p)
 		if err != nil {
-			// The channel is closed, or will be: finish looks why, and at the others.
+			// The channel is closed, or will be: finish finds out why.
 			r.failed = err
 			for _, i := range r.part[n:] {
 				r.errs[i] = errAlone
@@ -55,8 +54,8 @@ func (r *round) send(ctx context.Context) {
 	}
 }
 
-// checkFrame refuses headers that do not fit into one frame, for which the broker
-// would close the connection. Zero is a broker without a limit.
+// checkFrame returns an error for headers that do not fit into one frame, for which the
+// broker would close the connection. Zero means no limit.
 func checkFrame(p amqp.Publishing, most int) error {
 	const fixed = 14 + 8 + 64 // of the frame, and of properties of a fixed size
 	size := fixed + len(p.MessageId) + len(p.ContentType) + len(p.Type)
@@ -70,8 +69,8 @@ func checkFrame(p amqp.Publishing, most int) error {
 	return nil
 }
 
-// await waits for the broker's word on each message. changed tells when the
-// broker stops to take messages: it then answers none.
+// await waits for the broker's answer to each message. changed is closed when the broker
+// stops accepting messages: it then does not answer.
 func (r *round) await(ctx context.Context, changed <-chan struct{}) {
 	timer := time.NewTimer(r.sink.opts.Timeout)
 	defer timer.Stop()
@@ -102,8 +101,8 @@ func (r *round) await(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// refusal is what a message gets that the broker did not confirm: the channel
-// was closed, or the queue is full.
+// refusal returns the error of a message that the broker did not confirm: the channel was
+// closed, or a queue is full.
 func (r *round) refusal() error {
 	if r.channel.IsClosed() {
 		return errAlone
@@ -111,8 +110,7 @@ func (r *round) refusal() error {
 	return outbox.Busy(errors.New("amqp: the broker refused the message: a queue is full"))
 }
 
-// abandon gives the error to all messages from the n-th on that are not
-// answered by now.
+// abandon sets the error of all messages from the n-th on that are not answered yet.
 func (r *round) abandon(n int, err error) {
 	for ; n < len(r.part); n++ {
 		switch answer := r.answers[n]; {
@@ -124,8 +122,8 @@ func (r *round) abandon(n int, err error) {
 	}
 }
 
-// finish looks at what came back and at why the channel was closed, and gives
-// it up or back.
+// finish processes returned messages and the reason why the channel was closed, and releases
+// or discards the channel.
 func (r *round) finish() (refusal error) {
 	for {
 		select {
@@ -140,7 +138,7 @@ func (r *round) finish() (refusal error) {
 	}
 	switch {
 	case !r.channel.IsClosed() && r.failed != nil:
-		// The connection has ended, and the library has not told the channel yet.
+		// The connection has ended, and the library has not closed the channel yet.
 		r.link.discard(r.channel)
 		r.lost(r.failed)
 	case !r.channel.IsClosed() && r.open:
@@ -153,9 +151,9 @@ func (r *round) finish() (refusal error) {
 	return nil
 }
 
-// returned notes a message that no queue takes. The broker returns it before it
-// confirms it, so that it is here by now. It is known by its identity; two of
-// the same identity and address have the same fate.
+// returned sets the error of a message that was routed to no queue. The broker returns a
+// message before it confirms it, so all have arrived. Messages are matched by identity,
+// exchange and routing key; two that agree in these are both returned.
 func (r *round) returned(back *amqp.Return) {
 	for _, i := range r.part {
 		m := &r.msgs[i]
@@ -167,8 +165,8 @@ func (r *round) returned(back *amqp.Return) {
 	}
 }
 
-// whyClosed tells a channel that was closed for a message from one that went
-// down with its connection.
+// whyClosed returns the broker's error if it closed the channel for a message, or nil if the
+// connection was lost.
 func (r *round) whyClosed() error {
 	var why *amqp.Error
 	select {
@@ -186,7 +184,7 @@ func (r *round) whyClosed() error {
 	return nil
 }
 
-// lost gives those that are left open the end of their connection.
+// lost sets the error of the unanswered messages of a lost connection.
 func (r *round) lost(why error) {
 	for _, i := range r.part {
 		if r.errs[i] == errAlone {

@@ -27,17 +27,17 @@ func (s *Sink) classifyLost(ctx context.Context, err error, connected bool) erro
 	}
 	wrapped := fmt.Errorf("http: post to %v: %w", s, err)
 	if errors.Is(err, context.DeadlineExceeded) && connected {
-		// The endpoint took the message and does not get done with it: that may
-		// be the message.
+		// The endpoint accepted the message and did not finish: the message may be
+		// the reason.
 		return fmt.Errorf("http: post to %v: no answer within %v", s, s.opts.Timeout)
 	}
 	if connected {
-		return outbox.Doubtful(wrapped) // cut off: by the message, or as for everybody
+		return outbox.Doubtful(wrapped) // closed because of this message, or for all
 	}
 	return outbox.Unavailable(wrapped)
 }
 
-// classify says what an answer means for its message.
+// classify converts an answer to the error of its message.
 func (s *Sink) classify(resp *http.Response, said []byte) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
@@ -54,7 +54,7 @@ func (s *Sink) classify(resp *http.Response, said []byte) error {
 		return outbox.Doubtful(err)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed, code == http.StatusGone:
 		if path.Has("topic") || path.Has("key") {
-			return err // somebody may still make it
+			return err // it may be created later
 		}
 		return outbox.Doubtful(err)
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code >= 500:
@@ -65,7 +65,7 @@ func (s *Sink) classify(resp *http.Response, said []byte) error {
 	return outbox.Reject(err)
 }
 
-// excerpt is the beginning of what an endpoint said, fit for a line.
+// excerpt returns the beginning of a response body, on one line.
 func excerpt(said []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
@@ -79,11 +79,11 @@ func excerpt(said []byte) string {
 	return ": " + text
 }
 
-// maxRetryAfter bounds what an endpoint may ask for.
+// maxRetryAfter bounds Retry-After.
 const maxRetryAfter = 24 * time.Hour
 
-// parseRetryAfter reads the header Retry-After: seconds, or a date. The result
-// is from zero to a day.
+// parseRetryAfter parses the header Retry-After: seconds, or a date. The result is from zero to
+// maxRetryAfter.
 func parseRetryAfter(value string, now time.Time) (time.Duration, bool) {
 	value = strings.TrimSpace(value)
 	if value == "" {

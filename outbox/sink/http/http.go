@@ -3,9 +3,9 @@
 //
 // In binary mode the attributes are headers: ce-id is the identity,
 // ce-partitionkey the key, ce-type the header "type" or the topic. Headers whose
-// names can be attributes are, the others travel as they are, traceparent and
-// tracestate as both. Every request carries the identity as Idempotency-Key,
-// too. Attributes are percent-encoded as CloudEvents wants it.
+// names are valid attribute names become attributes, the others are sent unchanged,
+// traceparent and tracestate as both. Every request carries the identity as Idempotency-Key,
+// too. Attributes are percent-encoded according to CloudEvents.
 //
 // An answer of 2xx confirms. Of the others:
 //
@@ -16,8 +16,8 @@
 //	                                     key in it, otherwise as the second
 //	other 4xx                            rejected
 //
-// Retry-After is honoured. An endpoint that fails for every message is sent only a few
-// until it takes one, and no message spends an attempt: see [outbox.Doubtful].
+// Retry-After is honored. An endpoint that fails for every message gets only a few until it
+// accepts one, and no message spends an attempt: see [outbox.Doubtful].
 //
 // Requests of one key follow each other; those of different keys are in flight
 // concurrently. A redirect is never followed.
@@ -52,7 +52,7 @@ type Sink struct {
 	target *url.URL
 	client *http.Client
 	slots  chan struct{} // one for each request under way
-	late   *slowKeys         // with those of keys that were not answered in time
+	late   *slowKeys     // has the slots of keys whose last request timed out
 	closed atomic.Bool
 	now    func() time.Time
 }
@@ -66,7 +66,7 @@ func Open(ctx context.Context, address string) (*Sink, error) {
 	return New(ctx, o)
 }
 
-// New reads certificates. It connects to nothing.
+// New reads certificates. It does not connect.
 func New(_ context.Context, o Options) (*Sink, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -93,10 +93,10 @@ func New(_ context.Context, o Options) (*Sink, error) {
 	}, nil
 }
 
-// String is the URL without a login and query.
+// String returns the URL without a login and query.
 func (s *Sink) String() string { return s.opts.String() }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (s *Sink) Close() error {
 	s.closed.Store(true)
 	s.client.CloseIdleConnections()
@@ -124,13 +124,13 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	return sink.Result(errs)
 }
 
-// tally is how the messages of one call have fared.
+// results counts the outcomes of one call's messages.
 type results struct{ taken, doubtful atomic.Int64 }
 
-// enough is how many doubtful answers, and not one good, end a call.
+// maxDoubtful is how many doubtful answers, without a success, end a call.
 const maxDoubtful = 8
 
-// count records an answer, and reports whether the rest of the call is futile.
+// count records an answer, and reports whether the call should stop.
 func (t *results) count(err error) bool {
 	switch {
 	case err == nil:
@@ -149,8 +149,8 @@ func (s *Sink) Destination(m *outbox.Message) string {
 	return s.String()
 }
 
-// chain posts the messages of one key until one fails, or another chain found
-// the endpoint unavailable.
+// chain posts the messages of one key until one fails, or another chain finds the endpoint
+// unavailable.
 func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error], score *results) {
 	for n, i := range chain {
 		if stop.Load() == nil {
@@ -210,12 +210,12 @@ func (s *Sink) post(ctx context.Context, m *outbox.Message) error {
 	}
 	s.late.note(m, true)
 	defer resp.Body.Close()
-	// The endpoint's answer is for the log; the connection is used again if that is short.
+	// The body is for the log. The connection is reused if the body is short.
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	return s.classify(resp, said)
 }
 
-// address is the URL for a message.
+// address returns the URL for a message.
 func (s *Sink) address(m *outbox.Message) *url.URL {
 	u := *s.target
 	u.Path = sink.Template(s.target.Path).Expand(m)
@@ -226,7 +226,7 @@ func (s *Sink) address(m *outbox.Message) *url.URL {
 	return &u
 }
 
-// request is the message as HTTP has it.
+// request converts a message.
 func (s *Sink) request(ctx context.Context, m *outbox.Message) (*http.Request, error) {
 	event := sink.NewEvent(m, s.opts.Source)
 	body, contentType := m.Payload, event.ContentType
@@ -267,7 +267,7 @@ func (s *Sink) request(ctx context.Context, m *outbox.Message) (*http.Request, e
 	return req, nil
 }
 
-// checkHeader refuses headers that are the connection's or this package's.
+// checkHeader returns an error for headers of the connection or of this package.
 func checkHeader(name, value string) error {
 	lower := strings.ToLower(name)
 	switch lower {

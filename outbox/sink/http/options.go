@@ -15,12 +15,12 @@ import (
 
 // Options say where messages are posted and how they are written.
 type Options struct {
-	// URL is where: http or https, without a login. In its path {topic} and
-	// {key} stand for those of the message. Required.
+	// URL is http or https, without a login. In its path {topic} and {key} are
+	// replaced by those of the message. Required.
 	URL string
 
-	// User and Password make an Authorization of the kind Basic. Authorization
-	// is the whole value instead, such as "Bearer …". Default: none.
+	// User and Password are sent as Basic authorization. Authorization is the
+	// complete header instead, such as "Bearer …". Default: none.
 	User, Password string
 	Authorization  string
 
@@ -35,23 +35,22 @@ type Options struct {
 	// Default: "/weir/outbox".
 	Source string
 
-	// Secrets sign what is sent, by Standard Webhooks: one signature each, so
+	// Secrets sign requests by Standard Webhooks, with one signature each, so
 	// that a secret can be replaced. Default: none, nothing is signed.
 	Secrets [][]byte
 
-	// Timeout of a request, its answer included. Default: 15 s.
+	// Timeout of a request, including its answer. Default: 15 s.
 	Timeout time.Duration
 
-	// Concurrency is how many requests are under way at most, and as many again of keys
-	// whose last request was not answered within Timeout. Default: 16.
+	// Concurrency is the most requests in flight, plus as many again for keys whose last
+	// request was not answered within Timeout. Default: 16.
 	Concurrency int
 }
 
-// ParseURL reads http(s)://user:password@host/path?name=value&… . None of its
-// parameters is posted: query is what stands behind the question mark of the
-// posted URL. The others are mode (binary or structured), source, timeout,
-// concurrency, secret-file or secret-env (see ParseSecrets),
-// authorization-file, password-file, ca-file, cert-file, key-file, server-name.
+// ParseURL parses http(s)://user:password@host/path?name=value&… . Its parameters are not part
+// of the URL of requests, except query, which is the query string of that URL. The others are
+// mode (binary or structured), source, timeout, concurrency, secret-file or secret-env (see
+// ParseSecrets), authorization-file, password-file, ca-file, cert-file, key-file, server-name.
 func ParseURL(raw string) (Options, error) {
 	a, err := sink.ParseAddress(raw, "http", "https")
 	if err != nil {
@@ -63,7 +62,7 @@ func ParseURL(raw string) (Options, error) {
 	p := a.Params
 	target := url.URL{Scheme: a.Scheme, Host: a.Hosts[0], Path: "/" + a.Path, RawQuery: p.Text("query", "")}
 	o := Options{
-		// Placeholders stay readable; the path was decoded and is encoded again.
+		// The path was decoded and is encoded again, except the placeholders.
 		URL:        strings.NewReplacer("%7B", "{", "%7D", "}").Replace(target.String()),
 		Structured: p.Choice("mode", "binary", "structured") == "structured",
 		Source:     p.Text("source", ""), TLS: p.TLS(),
@@ -109,8 +108,8 @@ func (o *Options) readSecrets(file, env string) error {
 	return err
 }
 
-// ParseSecrets reads secrets, one a line. One that begins with whsec_ is base64
-// behind that, as Standard Webhooks writes them; any other is taken as it is.
+// ParseSecrets parses secrets, one per line. One that begins with whsec_ is base64 after that,
+// as in Standard Webhooks; any other is used unchanged.
 func ParseSecrets(text string) ([][]byte, error) {
 	var secrets [][]byte
 	for line := range strings.Lines(text) {
@@ -159,7 +158,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// String is the URL without a login and query.
+// String returns the URL without a login and query.
 func (o Options) String() string {
 	address, _, _ := strings.Cut(o.URL, "?")
 	return address

@@ -46,7 +46,7 @@ func Open(ctx context.Context, address string) (*Sink, error) {
 	return New(ctx, o)
 }
 
-// New connects. An error marked by [outbox.Unavailable] may pass by itself.
+// New connects. After an error marked by [outbox.Unavailable] it may be called again.
 func New(ctx context.Context, o Options) (*Sink, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -73,17 +73,17 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	return s, nil
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (s *Sink) String() string { return s.opts.String() }
 
-// Close ends the connections, and with them the calls in flight.
+// Close closes the connections, which ends the calls in flight.
 func (s *Sink) Close() error {
 	s.client.Close()
 	return nil
 }
 
-// Part implements [outbox.Parter]: one partition may have no leader while others have.
-// Messages without a key go to those that have.
+// Part implements [outbox.Parter]: a partition may have no leader while others have one.
+// Messages without a key go to partitions that have one.
 func (s *Sink) Part(m *outbox.Message) string {
 	return s.topics.partition(s.opts.TopicPrefix+m.Topic, m.Key)
 }
@@ -112,8 +112,8 @@ type call struct {
 	stop   error           // ends the call
 }
 
-// rounds lists what may be on its way at once: a message of a key that goes
-// to another topic than the one before it waits for that.
+// rounds splits the messages into those that may be in flight at once: a message waits for the
+// previous one of its key if that has another topic.
 func (c *call) rounds() [][]int {
 	type place struct {
 		round int
@@ -139,7 +139,7 @@ func (c *call) rounds() [][]int {
 	return rounds
 }
 
-// answer is what became of a message.
+// answer is the outcome of a message.
 type answer struct {
 	i   int
 	err error
@@ -151,7 +151,7 @@ func (c *call) publish(ctx context.Context, round []int) {
 	if len(send) == 0 {
 		return
 	}
-	// Calls that are still under way when this returns are given up.
+	// Messages that are still in flight when this returns are given up.
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan answer, len(send))
@@ -168,8 +168,8 @@ func (c *call) publish(ctx context.Context, round []int) {
 	var refused []int
 	remade := map[string]bool{} // topics
 	defer func() {
-		// The producer fails all that it is given for a topic that was deleted and
-		// made again, until it is told to forget the old one.
+		// The producer fails all messages of a topic that was deleted and recreated until it
+		// is told to forget the old one.
 		c.sink.client.PurgeTopicsFromProducing(slices.Collect(maps.Keys(remade))...)
 	}()
 	for len(open) > 0 {
@@ -203,16 +203,15 @@ func (c *call) publish(ctx context.Context, round []int) {
 	}
 }
 
-// depart sends what the producer has gathered, in as few batches as it fits in,
-// and does not wait for the answers.
+// flush makes the producer send its batches now. It does not wait for the answers.
 func (s *Sink) flush() {
 	over, end := context.WithCancel(context.Background())
 	end()
-	_ = s.client.Flush(over) // the context's error, as asked for
+	_ = s.client.Flush(over) // always the context's error
 }
 
-// isOfBatch reports whether the broker refused a whole batch for something that is
-// wrong with it, or with one message in it: it does not say which.
+// isOfBatch reports whether the broker refused a whole batch, because of the batch or of one
+// message in it; it does not say which.
 func isOfBatch(err error) bool {
 	for _, code := range []*kerr.Error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
@@ -224,8 +223,8 @@ func isOfBatch(err error) bool {
 	return false
 }
 
-// alone sends messages of batches that were refused one by one: perhaps each of
-// them will do, or all but one.
+// publishSingly sends the messages of refused batches one by one: all of them, or all but one,
+// may be accepted.
 func (c *call) publishSingly(ctx context.Context, refused []int) {
 	again := map[int]bool{}
 	for _, i := range refused {
@@ -237,13 +236,13 @@ func (c *call) publishSingly(ctx context.Context, refused []int) {
 		case again[i]:
 			c.errs[i] = nil
 			c.publish(ctx, []int{i})
-		case c.errs[i] != nil: // for another reason: it stays before those behind it
+		case c.errs[i] != nil: // failed for another reason, and holds back the later ones of its key
 			c.failed[c.msgs[i].Key] = true
 		}
 	}
 }
 
-// sendable leaves out what must not or cannot be sent.
+// sendable returns the messages of a round that can be sent now.
 func (c *call) sendable(ctx context.Context, round []int) []int {
 	var send []int
 	for _, i := range round {
@@ -274,7 +273,7 @@ func (c *call) fail(i int, err error) {
 	c.sink.topics.forget(c.sink.opts.TopicPrefix + c.msgs[i].Topic)
 }
 
-// check refuses what the broker would refuse.
+// check returns an error for a message that the broker would refuse.
 func (s *Sink) check(ctx context.Context, m *outbox.Message) error {
 	name := s.opts.TopicPrefix + m.Topic
 	t, err := s.topics.get(ctx, name)
@@ -291,8 +290,8 @@ func (s *Sink) check(ctx context.Context, m *outbox.Message) error {
 	return nil
 }
 
-// sizeOf is at least what a batch of this message alone takes, uncompressed: 61
-// bytes of batch, at most 31 of numbers, 10 for the two lengths of each header.
+// sizeOf returns an upper bound of the uncompressed size of a batch of this message alone: 61
+// bytes for the batch, at most 31 for numbers, 10 for the two lengths of each header.
 func sizeOf(m *outbox.Message) int {
 	size := 61 + 31 + len(m.Key) + len(m.Payload) + 10 + len(sink.HeaderID) + len(m.Identity())
 	for name, value := range m.Headers {
@@ -301,8 +300,8 @@ func sizeOf(m *outbox.Message) int {
 	return size
 }
 
-// records are the messages as Kafka has them. They hold copies: the producer
-// may have them for longer than the caller waits.
+// records converts messages. It copies them, because the producer may keep them longer than the
+// caller waits.
 func (c *call) records(send []int) []*kgo.Record {
 	size := 0
 	for _, i := range send {
@@ -330,7 +329,7 @@ func (c *call) records(send []int) []*kgo.Record {
 	return records
 }
 
-// classify says what an error of the producer means for its message.
+// classify converts an error of the producer to the error of its message.
 func (s *Sink) classify(ctx context.Context, err error) error {
 	wrapped := fmt.Errorf("kafka: produce: %w", err)
 	if ctx.Err() != nil {

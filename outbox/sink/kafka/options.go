@@ -32,23 +32,23 @@ type Options struct {
 	Secure bool
 	TLS    sink.TLS
 
-	// TopicPrefix stands before a message's topic. Default: none.
+	// TopicPrefix is prepended to a message's topic. Default: none.
 	TopicPrefix string
 
-	// Acks is "all": a message is confirmed when every replica that is in sync
-	// has it, by an idempotent producer. Or "leader": when the partition's
-	// leader has it, and it is lost with that. Default: "all".
+	// Acks is "all": a message is confirmed when all in-sync replicas have it, and
+	// the producer is idempotent. Or "leader": when the partition's leader has it;
+	// it is lost if the leader is. Default: "all".
 	Acks string
 
-	// Create makes topics that do not exist, as the brokers' defaults have it, if
-	// they allow that. Default: a message to one is a failed attempt.
+	// Create creates missing topics with the brokers' defaults, if they allow it.
+	// Default: a message to a missing topic is a failed attempt.
 	Create bool
 
 	// Compression is "none", "gzip", "snappy", "lz4" or "zstd". Default: "snappy".
 	Compression string
 
-	// MaxBytes is the largest batch, and message, for topics whose own limit
-	// cannot be read. Default: 1000012.
+	// MaxBytes is the largest batch, and message, of topics whose limit cannot be
+	// read. Default: 1000012.
 	MaxBytes int32
 
 	// Timeout is how long to wait for a confirmation. Default: 10 s.
@@ -108,18 +108,18 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (o Options) String() string { return "kafka://" + strings.Join(o.Brokers, ",") }
 
-// linger bounds how long the producer gathers a batch. It waits that long only
-// for a topic's first messages: each call says when it has handed over its last.
+// linger bounds how long the producer gathers a batch. It waits that long only for a topic's
+// first messages: each call flushes after its last message.
 const linger = 5 * time.Millisecond
 
 // partitioner chooses partitions by key as Kafka's own clients do.
 func partitioner() kgo.Partitioner { return kgo.StickyKeyPartitioner(nil) }
 
-// client are the options of the client library. limit is the largest batch of a
-// topic, t makes its connections if they are encrypted.
+// client returns the options of the client library. limit returns the largest batch of a topic;
+// t opens encrypted connections.
 func (o Options) client(limit func(topic string) int32, t *tlsDialer) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...), kgo.ClientID("weir-outbox"),
@@ -169,8 +169,8 @@ func (o Options) client(limit func(topic string) int32, t *tlsDialer) ([]kgo.Opt
 	return opts, nil
 }
 
-// handshakes makes encrypted connections, and knows why the last one failed: the
-// library tries again and then speaks of its own time-outs.
+// tlsDialer opens encrypted connections and keeps the error of the last one: the library retries
+// and then reports only its own timeouts.
 type tlsDialer struct {
 	cfg     *tls.Config
 	timeout time.Duration
@@ -189,7 +189,7 @@ func (h *tlsDialer) dial(ctx context.Context, _, address string) (net.Conn, erro
 	return conn, err
 }
 
-// explain adds the failure that an error does not tell of.
+// explain adds the last handshake error to an error that does not contain it.
 func (h *tlsDialer) explain(err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

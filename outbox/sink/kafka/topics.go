@@ -17,15 +17,15 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// topic is what is known of one that exists.
+// topic describes an existing topic.
 type topic struct {
 	limit   int32 // bytes of the largest batch
 	compact bool  // it takes no message without a key
 }
 
-// topics remembers what the brokers said of each. It is asked before the first
-// message goes to a topic, and again after one has failed: by the time that the
-// producer finds out, others are on their way behind.
+// topics caches descriptions of topics. They are queried before the first message of a topic,
+// and again after one has failed: when the producer notices a problem, later messages are
+// already in flight.
 type topics struct {
 	*tlsDialer
 
@@ -45,7 +45,7 @@ type partitions struct {
 	by    kgo.TopicPartitioner // as the producer's; keys alone may be asked for at once
 }
 
-// limitOf is the largest batch of a topic, for the client library.
+// limitOf returns the largest batch of a topic, for the client library.
 func (t *topics) limitOf(name string) int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,7 +61,7 @@ func (t *topics) forget(name string) {
 	delete(t.known, name)
 }
 
-// get is what is known of a topic; it asks when that is nothing.
+// get returns the description of a topic, and queries it if it is not cached.
 func (t *topics) get(ctx context.Context, name string) (topic, error) {
 	t.mu.Lock()
 	known, ok := t.known[name]
@@ -84,11 +84,10 @@ func (t *topics) get(ctx context.Context, name string) (topic, error) {
 	return known, nil
 }
 
-// newTopic is how long brokers may take to know of a topic that was just made.
+// newTopic is how long brokers may take to know a topic that was just created.
 const newTopic = time.Second
 
-// exists asks for a topic until the answer is sure. One that is missing for a
-// second is missing.
+// exists checks that a topic exists. It retries for newTopic if the topic is missing.
 func (t *topics) exists(ctx context.Context, name string) error {
 	began := time.Now()
 	for {
@@ -147,8 +146,8 @@ func (t *topics) notePartitions(name string, n int) {
 	t.parts[name] = partitions{names, partitioner().ForTopic(name)}
 }
 
-// partition names the partition of a topic that messages of a key go to. It is empty
-// while the topic has not been asked for, and for one that has a single one.
+// partition returns the name of the partition of a key. It is empty if the topic is not cached or
+// has a single partition.
 func (t *topics) partition(name, key string) string {
 	t.mu.Lock()
 	p := t.parts[name]
@@ -159,8 +158,8 @@ func (t *topics) partition(name, key string) string {
 	return p.names[p.by.Partition(&kgo.Record{Key: []byte(key)}, len(p.names))]
 }
 
-// describe reads the settings that decide what a topic takes. Who may not read
-// them gets the defaults.
+// describe reads the settings that limit a topic's messages, or returns the defaults if it is not
+// authorized.
 func (t *topics) describe(ctx context.Context, name string) (topic, error) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	r := kmsg.NewDescribeConfigsRequestResource()

@@ -1,14 +1,12 @@
 // Package nats publishes messages to NATS JetStream.
 //
-// The subject is the topic unless [Options.Subject] says otherwise. The
-// identity of a message is Nats-Msg-Id, by which its stream drops duplicates
-// within its window; the key is the header weir-key; headers are carried under
-// their names.
+// By default the subject is the topic: see [Options.Subject]. The identity of a message is sent
+// as Nats-Msg-Id, by which the stream drops duplicates within its window, the key as header
+// weir-key, and headers under their names.
 //
-// Messages of different keys are in flight concurrently; a message of a key is
-// sent when the one before it has been stored. How durable a stored message is
-// depends on the server: one that is older than 2.10, or not configured
-// otherwise, flushes files to disk some time after it has confirmed.
+// Messages of different keys are in flight concurrently; a message is sent after the previous
+// one of its key was stored. How durable a stored message is depends on the server: by default
+// it flushes files to disk some time after it has confirmed.
 package nats
 
 import (
@@ -52,8 +50,8 @@ func Open(ctx context.Context, address string) (*Sink, error) {
 	return New(ctx, o)
 }
 
-// New connects and checks that the stream of the options exists. An error
-// marked by [outbox.Unavailable] may pass by itself.
+// New connects and checks that the stream of the options exists. After an error marked by
+// [outbox.Unavailable] it may be called again.
 func New(ctx context.Context, o Options) (*Sink, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -74,10 +72,9 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	return s, nil
 }
 
-// settings are those of the connection. It is tried for ever to have it again,
-// at once the first time and every quarter second then, also when the login is
-// refused: anyone who runs the server may be in the middle of changing that. What
-// is published meanwhile fails at once.
+// settings returns the options of the connection. It reconnects forever, first at once and then
+// every quarter second, even if the login is refused: an operator may be changing it. Publishing
+// meanwhile fails at once.
 func (s *Sink) settings(ctx context.Context) (nats.Options, error) {
 	o := nats.GetDefaultOptions()
 	o.Servers = make([]string, len(s.opts.Servers))
@@ -121,7 +118,7 @@ func (s *Sink) settings(ctx context.Context) (nats.Options, error) {
 	return o, nil
 }
 
-// begin makes the handle of JetStream and checks the stream.
+// openStream sets up JetStream and checks or creates the stream.
 func (s *Sink) openStream(ctx context.Context) (err error) {
 	more := []jetstream.JetStreamOpt{
 		jetstream.WithPublishAsyncTimeout(s.opts.Timeout),
@@ -162,7 +159,7 @@ func (s *Sink) openStream(ctx context.Context) (err error) {
 	return nil
 }
 
-// classifyAPI marks what the server may get over by itself.
+// classifyAPI marks temporary errors of the JetStream API as unavailable.
 func (s *Sink) classifyAPI(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.Code < 500 {
@@ -171,13 +168,13 @@ func (s *Sink) classifyAPI(err error) error {
 	return outbox.Unavailable(fmt.Errorf("nats: %w", err))
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (s *Sink) String() string { return s.opts.String() }
 
 // Repeats implements [outbox.Repeater].
 func (s *Sink) Repeats() uint64 { return s.repeats.Load() }
 
-// Close ends the connection.
+// Close closes the connection.
 func (s *Sink) Close() error {
 	s.conn.Close()
 	s.js.CleanupPublisher()
@@ -201,7 +198,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	})
 }
 
-// send puts one message on its way.
+// send sends one message.
 func (s *Sink) send(m *outbox.Message) (jetstream.PubAckFuture, error) {
 	subject := s.opts.Subject.Expand(m)
 	if err := checkSubject(subject); err != nil {
@@ -235,12 +232,11 @@ func (s *Sink) send(m *outbox.Message) (jetstream.PubAckFuture, error) {
 	return ack, s.classify(err)
 }
 
-// maxSubject leaves room for the rest of the line that carries it, of which
-// servers take 4096 bytes (max_control_line) and close the connection for more.
+// maxSubject leaves room for the rest of the protocol line. Servers close the connection for
+// lines of more than 4096 bytes (max_control_line).
 const maxSubject = 3500
 
-// checkSubject refuses what the server would take for something else than a
-// place to store a message.
+// checkSubject returns an error for subjects that cannot be published to.
 func checkSubject(subject string) error {
 	if len(subject) > maxSubject {
 		return outbox.Invalid(fmt.Errorf("nats: the subject has %d bytes, at most %d are possible", len(subject), maxSubject))
@@ -255,9 +251,9 @@ func checkSubject(subject string) error {
 	return nil
 }
 
-// await waits for the confirmation of one message. The server does not answer
-// a message that it forbids; that comes as an alarm, and the answers of all
-// others will come. before is what refused was when the message left.
+// await waits for the confirmation of one message. The server does not answer a message to a
+// forbidden subject; it reports that separately, as alarm says, and answers all others. before
+// is the value of refused when the message was sent.
 func (s *Sink) await(ctx context.Context, ack jetstream.PubAckFuture, before int, alarm *<-chan struct{}) error {
 	for {
 		if subject := ack.Msg().Subject; s.isDenied(subject, before) {
@@ -282,7 +278,7 @@ func (s *Sink) await(ctx context.Context, ack jetstream.PubAckFuture, before int
 	}
 }
 
-// classify says what an error of the client library means for its message.
+// classify converts an error of the client library to the error of its message.
 func (s *Sink) classify(err error) error {
 	if err == nil {
 		return nil
@@ -309,11 +305,11 @@ func (s *Sink) classify(err error) error {
 	return outbox.Unavailable(wrapped)
 }
 
-// messageTooLarge is more than a stream takes (max_msg_size).
+// messageTooLarge is the error for messages above a stream's max_msg_size.
 const messageTooLarge jetstream.ErrorCode = 10054
 
-// full are the refusals of a stream that has no room, which are no fault of the
-// message although the server answers them with the code of a bad request.
+// full are the errors of a stream that is full. The message is not the reason, although the
+// server answers with the code of a bad request.
 var full = map[jetstream.ErrorCode]bool{
 	10047: true, // insufficient storage resources available
 	10028: true, // memory resources exceeded for account
@@ -323,9 +319,8 @@ var full = map[jetstream.ErrorCode]bool{
 	10122: true, // stream is offline
 }
 
-// explain finds out, for each subject of which no server answered, whether no
-// stream has it, which is the message's own fault, or whether the stream is
-// not there at the moment.
+// explain finds out, for each subject that got no answer, whether no stream has the subject, or
+// its stream is unavailable.
 func (s *Sink) explain(ctx context.Context, msgs []outbox.Message, wave []int, errs []error) {
 	known := map[string]error{}
 	for _, i := range wave {
@@ -355,7 +350,7 @@ func (s *Sink) whyNoStream(ctx context.Context, subject string) error {
 	return outbox.Unavailable(fmt.Errorf("nats: stream %q does not answer", stream))
 }
 
-// noteError looks at what the server says on its own for a forbidden subject:
+// noteError looks in asynchronous errors for forbidden subjects:
 //
 //	nats: permissions violation: Permissions Violation for Publish to "orders"
 func (s *Sink) noteError(err error) {
@@ -381,15 +376,14 @@ func (s *Sink) alarmed() (refused int, alarm <-chan struct{}) {
 	return s.refused, s.alarm
 }
 
-// isDenied reports whether the subject was forbidden after refused was before.
+// isDenied reports whether the subject was forbidden after refused had the value before.
 func (s *Sink) isDenied(subject string, before int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.denied[subject] > before
 }
 
-// forgive forgets what was forbidden: a new connection has the permissions of
-// its own time.
+// clearDenied forgets forbidden subjects: a new connection may have other permissions.
 func (s *Sink) clearDenied() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -397,9 +391,8 @@ func (s *Sink) clearDenied() {
 	clear(s.denied)
 }
 
-// whyAway is why there is no connection, as far as that is known. The library
-// tells of attempts that reached no server by its callback, of others by the last
-// error.
+// connectionError returns why there is no connection, if that is known. The library reports attempts
+// that reached no server by a callback, and others by LastError.
 func (s *Sink) connectionError() error {
 	if err := s.conn.LastError(); err != nil {
 		return err

@@ -24,16 +24,15 @@ type Options struct {
 	Secure bool
 	TLS    sink.TLS
 
-	// Subject is where a message goes. Default: "{topic}".
+	// Subject of a message. Default: "{topic}".
 	Subject sink.Template
 
-	// Stream must exist when the sink is opened and must be the one that stores
-	// each message: a subject that another stream takes is refused. Default:
-	// whichever stream has the subject.
+	// Stream must exist when the sink is opened and must store each message: a
+	// subject of another stream is refused. Default: any stream.
 	Stream string
 
-	// Create makes Stream when it does not exist, in files, with Subjects
-	// (default: what Subject says, where that is more than the topic alone) and
+	// Create creates Stream if it does not exist, with file storage, Subjects
+	// (default: derived from Subject, if that is more than the topic alone) and
 	// Replicas (default: 1). DedupWindow is how long it remembers identities
 	// (default: the server's, 2 minutes).
 	Create      bool
@@ -41,7 +40,7 @@ type Options struct {
 	Replicas    int
 	DedupWindow time.Duration
 
-	// Domain of JetStream. Default: that of the account.
+	// Domain of JetStream. Default: the account's.
 	Domain string
 
 	// Timeout is how long to wait for a connection, and for the confirmation of
@@ -117,5 +116,5 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (o Options) String() string { return "nats://" + strings.Join(o.Servers, ",") }

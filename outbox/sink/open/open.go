@@ -1,5 +1,5 @@
-// Package open makes a sink from an address, by its scheme. It links the client of every
-// broker that weir knows; a program that needs one of them imports that sink's package.
+// Package open opens a sink by the scheme of an address. It imports the clients of all brokers;
+// a program that needs only one imports that sink's package.
 package open
 
 import (
@@ -22,12 +22,11 @@ type Sink interface {
 	fmt.Stringer
 }
 
-// Schemes are those that Open knows.
+// Schemes are the schemes that Open supports.
 var Schemes = []string{"nats", "tls", "kafka", "amqp", "amqps", "redis", "rediss", "http", "https", "stdout"}
 
-// Open returns the sink that the address names and connects it. What an address
-// can say is in the comment of ParseURL of each package. An error marked by
-// [outbox.Unavailable] may pass by itself.
+// Open opens the sink of an address and connects. See ParseURL of each package for the addresses.
+// After an error marked by [outbox.Unavailable] it may be called again.
 func Open(ctx context.Context, address string) (Sink, error) {
 	scheme, _, _ := strings.Cut(address, ":")
 	switch scheme {
@@ -47,7 +46,7 @@ func Open(ctx context.Context, address string) (Sink, error) {
 	return nil, fmt.Errorf("sink: unknown kind of address: want one that begins with %s", strings.Join(Schemes, ":, ")+":")
 }
 
-// Check reads an address as Open does and connects to nothing.
+// Check parses an address as Open does, without connecting.
 func Check(address string) error {
 	scheme, _, _ := strings.Cut(address, ":")
 	var err error
@@ -70,7 +69,7 @@ func Check(address string) error {
 	return err
 }
 
-// as keeps the nil of a failed Open from becoming a Sink that is not nil.
+// as returns a nil Sink for an error, rather than one that holds a nil pointer.
 func as[S Sink](s S, err error) (Sink, error) {
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ type Options struct {
 	// Server is "host:port". Required.
 	Server string
 
-	// User and Password log in. Default: no login; the user "default" when
-	// there is only a password.
+	// User and Password log in. Default: no login; the user "default" if there
+	// is only a password.
 	User, Password string
 
 	// DB is the number of the database. Default: 0.
@@ -26,10 +26,10 @@ type Options struct {
 	Secure bool
 	TLS    sink.TLS
 
-	// StreamPrefix stands before the topic in the name of a stream. Default: none.
+	// StreamPrefix is prepended to the topic for the name of a stream. Default: none.
 	StreamPrefix string
 
-	// MaxLen is about how many entries a stream keeps; Redis cuts off the oldest,
+	// MaxLen is about how many entries a stream keeps; Redis removes the oldest,
 	// read or not. Default: 0, all.
 	MaxLen int64
 
@@ -40,7 +40,7 @@ type Options struct {
 	// replicas. Default: 5 s.
 	Timeout time.Duration
 
-	// Connections is how many calls of Publish are under way at most. Default: 8.
+	// Connections is the most concurrent calls of Publish. Default: 8.
 	Connections int
 }
 
@@ -94,7 +94,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (o Options) String() string {
 	scheme := "redis"
 	if o.Secure {

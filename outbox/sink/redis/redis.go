@@ -6,9 +6,9 @@
 // each header. Redis keeps no list of identities: a message that is sent again
 // after a crash is stored twice, and consumers recognize it by id.
 //
-// One script adds up to 512 messages at once, in one round trip, and leaves out
-// those of a key behind one that was refused. The script names all its streams
-// as keys, so that a cluster takes it only if they are in one slot.
+// A script adds up to 512 messages in one round trip, and skips messages of a key after one that
+// was refused. It declares all its streams as keys, so a cluster accepts it only if they are in
+// one slot.
 //
 // How durable a confirmed message is depends on the server's settings: with
 // appendfsync everysec a crash of the machine loses up to a second of entries.
@@ -38,18 +38,16 @@ const (
 	maxScriptBytes = 8 << 20
 )
 
-// maxHeaders keeps an entry's fields within what Lua hands to a command.
+// maxHeaders keeps an entry's fields within what Lua can pass to a command.
 const maxHeaders = 1000
 
-// defaultBulk is the longest field that a server takes unless it is told
-// another limit (proto-max-bulk-len).
+// defaultBulk is the default of proto-max-bulk-len, the longest field.
 const defaultBulk = 512 << 20
 
-// FieldHeader stands before a header's name in the name of its field.
+// FieldHeader is the prefix of a header's field.
 const FieldHeader = "header:"
 
-// Sink publishes to streams over a few connections, which it makes when they
-// are needed.
+// Sink publishes to streams over a few connections, which it opens on demand.
 type Sink struct {
 	opts    Options
 	tls     *tls.Config
@@ -68,7 +66,7 @@ func Open(ctx context.Context, address string) (*Sink, error) {
 	return New(ctx, o)
 }
 
-// New connects. An error marked by [outbox.Unavailable] may pass by itself.
+// New connects. After an error marked by [outbox.Unavailable] it may be called again.
 func New(ctx context.Context, o Options) (*Sink, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -97,8 +95,8 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	return s, nil
 }
 
-// learn asks a new connection's server for the longest field that it takes. One
-// that does not tell has the usual limit.
+// readBulkLimit reads the server's proto-max-bulk-len. If it cannot be read, the limit is
+// defaultBulk.
 func (s *Sink) readBulkLimit(ctx context.Context, conn *redis.Conn) error {
 	const name = "proto-max-bulk-len"
 	got, err := conn.ConfigGet(ctx, name).Result()
@@ -114,12 +112,12 @@ func (s *Sink) readBulkLimit(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// String is the address without a login.
+// String returns the address without a login.
 func (s *Sink) String() string { return s.opts.String() }
 
 var errClosed = outbox.Unavailable(errors.New("redis: the sink is closed"))
 
-// Close waits for the calls in flight and ends the connections.
+// Close waits for the calls in flight and closes the connections.
 func (s *Sink) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -155,7 +153,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	return sink.Result(b.errs)
 }
 
-// acquire takes a free connection, and waits for one.
+// acquire waits for a free connection.
 func (s *Sink) acquire(ctx context.Context) (*connection, error) {
 	select {
 	case <-s.closing:
@@ -175,8 +173,8 @@ func (s *Sink) acquire(ctx context.Context) (*connection, error) {
 	}
 }
 
-// classify says what an error of the server or of the connection means. The
-// server's begin with a word in capitals.
+// classify converts an error of the server or of the connection to the error of a message. A
+// server's error begins with a word in capitals.
 func classify(err error) error {
 	wrapped := fmt.Errorf("redis: %w", err)
 	var refused redis.Error
@@ -186,7 +184,7 @@ func classify(err error) error {
 		if cut {
 			return outbox.Broken(wrapped)
 		}
-		return outbox.Unavailable(wrapped) // there was none
+		return outbox.Unavailable(wrapped) // there was no connection
 	}
 	text := refused.Error()
 	if strings.HasPrefix(text, "@user_script") { // a script of a server before 7: "@user_script: 17: -OOM ..."

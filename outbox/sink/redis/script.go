@@ -10,10 +10,10 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// script adds entries. KEYS are the streams; ARGV is MAXLEN or "", then for
-// each message the number of its stream, the number of its key (0: none), how
-// many fields and values follow, and these. It answers one word each: "" for
-// added, "=" for held back, the error otherwise.
+// script adds entries. KEYS are the streams. ARGV is MAXLEN or "", then for each message the
+// number of its stream, the number of its key (0 for none), the number of fields and values,
+// and these. It returns a string for each message: "" if it was added, "=" if it was held back,
+// otherwise the error.
 var script = redis.NewScript(`
 local answers, failed, at = {}, {}, 2
 while at <= #ARGV do
@@ -42,7 +42,7 @@ end
 return answers
 `)
 
-// batch is one call of Publish on its way through scripts.
+// batch is one call of Publish.
 type batch struct {
 	sink   *Sink
 	msgs   []outbox.Message
@@ -53,7 +53,7 @@ type batch struct {
 	stop   error           // ends the call
 }
 
-// run makes one script's worth of messages and has it run.
+// run publishes the next messages by one script.
 func (b *batch) run(ctx context.Context, l *connection) {
 	if err := ctx.Err(); err != nil {
 		b.stop = err
@@ -119,9 +119,9 @@ func (b *batch) run(ctx context.Context, l *connection) {
 	}
 }
 
-// refused deals with an error of a whole script: the connection broke, or the
-// server did not begin with it, for instance because one of its streams is not
-// for this user. In that case each message is tried alone.
+// refused handles an error of a whole script: the connection broke, or the server did not run it,
+// for instance because the user has no access to one of its streams. In the latter case each
+// message is tried on its own.
 func (b *batch) refused(members []int, err error) {
 	var refusal redis.Error
 	switch {
@@ -137,12 +137,12 @@ func (b *batch) refused(members []int, err error) {
 	}
 }
 
-// serverError is what a command within the script was refused with.
+// serverError is the error of a command in the script.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
 
-// RedisError makes it one of the library's kind.
+// RedisError implements [redis.Error].
 func (serverError) RedisError() {}
 
 func (b *batch) fail(i int, err error) {
@@ -155,7 +155,7 @@ func (b *batch) fail(i int, err error) {
 	}
 }
 
-// check refuses what the server would close the connection for.
+// check returns an error for a message for which the server would close the connection.
 func (s *Sink) check(m *outbox.Message) error {
 	switch most := s.bulk.Load(); {
 	case int64(len(m.Payload)) > most:
@@ -181,10 +181,10 @@ func appendEntry(args []any, stream, key int, m *outbox.Message) []any {
 	return append(args, "payload", m.Payload)
 }
 
-// eval runs the script, by its digest if the server knows it, and waits for
-// replicas on the same connection. What the script has added when replicas are
-// missing stays added and is sent again: so that this does not go on for as long
-// as they are, nothing is added before they have what was added last.
+// eval runs the script, by its digest if the server has it, and waits for replicas on the same
+// connection. If replicas are missing, the entries stay in the stream and are sent again; so that
+// this does not repeat as long as they are missing, eval adds nothing before the replicas have
+// what was added last.
 func (s *Sink) eval(ctx context.Context, l *connection, keys []string, args []any) ([]string, error) {
 	if s.opts.Replicas > 0 && l.unconfirmed {
 		replicas, err := l.client.Do(ctx, "WAIT", s.opts.Replicas, s.opts.Timeout.Milliseconds()).Int64()
@@ -210,7 +210,7 @@ func (s *Sink) eval(ctx context.Context, l *connection, keys []string, args []an
 	return answers, nil
 }
 
-// enough reports whether as many replicas as wanted have what was written.
+// checkReplicas returns an error if too few replicas have what was written.
 func (s *Sink) checkReplicas(replicas int64) error {
 	if replicas < int64(s.opts.Replicas) {
 		return outbox.Unavailable(fmt.Errorf("redis: %d replicas have the messages, want %d", replicas, s.opts.Replicas))

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Maintenance must have the table for itself, and anyone who wants it meanwhile
-// queues up behind it while it waits. So it asks only when no transaction is old,
-// and waits no longer than it must: MariaDB not at all, MySQL its least, a second.
+// Maintenance needs an exclusive lock of the table, and other sessions queue up behind it
+// while it waits. So it asks for the lock only if no transaction is old, and waits as short
+// as possible: not at all on MariaDB, one second, the minimum, on MySQL.
 const (
-	lockTries = 25
-	lockPause = 200 * time.Millisecond
-	oldTxSeconds      = 1 // seconds
+	lockTries    = 25
+	lockPause    = 200 * time.Millisecond
+	oldTxSeconds = 1 // seconds
 )
 
-// errOld is of a transaction that maintenance would have to wait for.
+// errOldTx is the error for a transaction that maintenance would have to wait for.
 var errOldTx = errors.New("a transaction has been open for longer than a second: see information_schema.INNODB_TRX")
 
-// briefly runs a statement that needs the table for itself, again and again while
-// it is in use; what cannot be had is left for the next time.
+// execLocking runs a statement that needs an exclusive lock of the table, and retries while
+// the table is in use.
 func (c *session) execLocking(ctx context.Context, v *server, text string) error {
 	wait := 1
 	if v.mariadb {
@@ -53,8 +53,8 @@ func (c *session) execLocking(ctx context.Context, v *server, text string) error
 	}
 }
 
-// unhindered looks for transactions that are old. The server does not tell every
-// account whether they use the table. An account without PROCESS sees none.
+// checkOldTx returns errOldTx if there are old transactions, of any table. An account without
+// PROCESS cannot see any.
 func (c *session) checkOldTx(ctx context.Context, v *server) error {
 	if !v.process {
 		return nil
@@ -74,8 +74,8 @@ func (c *session) checkOldTx(ctx context.Context, v *server) error {
 	return nil
 }
 
-// oldWriter looks for read-write transactions that are old, which are those that
-// InnoDB's monitor shows. A report that was cut is of many.
+// hasOldWriter reports whether InnoDB's monitor shows an old read-write transaction. A
+// truncated report means that there are many transactions, so it returns true.
 func (c *session) hasOldWriter(ctx context.Context) (bool, error) {
 	m, ok, err := c.monitor(ctx, fmt.Sprintf("weir-%016x", rand.Uint64()))
 	if err != nil || !ok {

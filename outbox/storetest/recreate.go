@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// payloads is a sink that notes what it was given.
+// payloads is a sink that records payloads.
 type payloads struct {
 	mu  sync.Mutex
 	all []string
@@ -33,9 +33,9 @@ func (p *payloads) has(last string) bool {
 	return slices.Contains(p.all, last)
 }
 
-// tableMadeAnew drops the tables below a relay and makes them again. Their numbers
-// begin again, below those that it has seen, and what follows the log must follow
-// the new table. The sweep, which would find them in the end, never runs.
+// tableRecreated drops and recreates the tables while a relay runs. Their numbers start again, below
+// those that the relay has seen, and a tail must follow the new table. The sweep, which would
+// find the rows in the end, never runs.
 func tableRecreated(s *suite) {
 	claims := []outbox.ClaimMode{outbox.Poll}
 	if s.Tail {
@@ -75,7 +75,7 @@ func tableRecreated(s *suite) {
 	}
 }
 
-// order makes payloads of tableMadeAnew comparable.
+// order converts payloads of tableRecreated to comparable numbers.
 func order(payloads []string) []int {
 	out := make([]int, len(payloads))
 	for i, p := range payloads {
@@ -89,7 +89,7 @@ func order(payloads []string) []int {
 	return out
 }
 
-// eventually waits for a condition that something else brings about.
+// eventually waits for a condition.
 func (s *suite) eventually(what string, f func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {

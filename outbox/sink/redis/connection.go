@@ -11,20 +11,19 @@ import (
 	"github.com/weirdb/weir/outbox/sink"
 )
 
-// lane is one connection, used by one call of Publish at a time. It is a client
-// of its own so that a call whose context ends can close its connection: the
-// library waits for an answer until its time is out.
+// connection is one connection, used by one call of Publish at a time. Each has its own client, so
+// that a call whose context ends can close it: the library would wait for the answer until its
+// timeout.
 type connection struct {
 	client *redis.Client
-	// behind: it is not known that replicas have what this connection wrote, or
-	// that there are enough of them. One call of Publish at a time looks.
+	// unconfirmed says that replicas may not have what this connection wrote.
 	unconfirmed bool
 
 	mu   sync.Mutex
 	conn net.Conn // the last one made
 }
 
-// newLane returns a lane that connects when it is used.
+// newConnection returns a connection that is established when it is used.
 func (s *Sink) newConnection() *connection {
 	l := &connection{unconfirmed: true}
 	l.client = redis.NewClient(&redis.Options{
@@ -55,12 +54,11 @@ func (s *Sink) dial(ctx context.Context, network, address string) (net.Conn, err
 	if s.tls == nil {
 		return (&net.Dialer{Timeout: s.opts.Timeout}).DialContext(ctx, network, address)
 	}
-	// Less than the call has, so that it is this that says what took too long.
+	// Shorter than the timeout of the call, for an error that names the handshake.
 	return sink.DialTLS(ctx, s.opts.Timeout*3/4, s.tls, address)
 }
 
-// during runs f and closes the connection under it when ctx ends. Nothing of
-// this is left when it returns.
+// closeOnDone runs f and closes the connection if ctx ends meanwhile.
 func (l *connection) closeOnDone(ctx context.Context, f func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -68,7 +66,7 @@ func (l *connection) closeOnDone(ctx context.Context, f func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.conn != nil {
-			_ = l.conn.Close() // the library closes it again, and tells
+			_ = l.conn.Close() // the library closes it again
 		}
 	})
 	f()

@@ -10,16 +10,15 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// settle returns when all sessions can see the rows of the log.
+// awaitVisible returns when all sessions can see the rows of the log.
 //
-// A transaction is in the log before it is visible: until the engine has
-// committed it, and with semi-synchronous replication (after_sync) until a
-// replica has answered. A row that is delivered within that time tells a
-// consumer of what it cannot find, and its acknowledgement finds nothing to
-// delete. Every row is looked for: what the log has in one order becomes visible in
-// another when the server is told so (binlog_order_commits).
+// A transaction is in the log before it is visible: until the engine has committed it, and
+// with semi-synchronous replication (after_sync) until a replica has answered. If a row were
+// delivered in that time, the consumer could not find what the message is about, and the
+// acknowledgement would find no row to delete. It checks every row, because with
+// binlog_order_commits = OFF rows become visible in another order than that of the log.
 func (t *tail) awaitVisible(ctx context.Context, rows []outbox.Row) error {
-	if t.status < 0 { // where a number may be there once only
+	if t.status < 0 { // numbers are unique
 		if all, err := t.allVisible(ctx, rows); all || err != nil {
 			return err
 		}
@@ -31,29 +30,29 @@ func (t *tail) awaitVisible(ctx context.Context, rows []outbox.Row) error {
 	return waitVisible(ctx, missing, t.findRows)
 }
 
-// sight is what a look shows.
+// readMode says which rows a read finds.
 type readMode int
 
 const (
-	plainRead   readMode = iota // what all sessions see
-	lockingRead              // also what is not visible yet: it waits for who has inserted it
+	plainRead   readMode = iota // rows visible to all sessions
+	lockingRead                 // also rows that are not visible yet: it waits for their transactions
 )
 
-// settle looks until a plain read has shown each of the rows, or none is left to
-// show. One that a plain read does not find is either not visible yet or gone
-// already, and one that locks tells the two apart.
+// waitVisible reads until a plain read has found each of the rows, or the rows are gone. A row
+// that a plain read does not find is not visible yet or is gone already; a locking read tells
+// which.
 //
-// A row that the locking read finds need not be visible. InnoDB calls a transaction committed,
-// so that its rows are not locked, before it takes it off the list of those that snapshots leave
-// out:
+// A row that the locking read finds need not be visible yet. InnoDB marks a transaction as
+// committed, so that locking reads find its rows, before it removes it from the list of
+// transactions that snapshots exclude:
 //
 //	commit_state()         deregister_rw()        release_locks()
 //	------|----------------------|----------------------|------> time
-//	  locking reads find     plain reads find      who waits for a
-//	  the row at once        it from here on       lock goes on
+//	  locking reads find     plain reads find      sessions that wait
+//	  the row at once        it from here on       for a lock continue
 //
-// A thread that is not scheduled between the two makes that milliseconds (7 of
-// 210,000 rows on a busy machine). So the last word is a plain read's.
+// If the thread is descheduled between the two, that takes milliseconds (7 of 210,000 rows on
+// a busy machine). So a plain read decides.
 func waitVisible(ctx context.Context, missing map[int64]struct{}, look func(ctx context.Context, seqs []int64, how readMode) ([]int64, error)) error {
 	for pause := visiblePause; ; pause = min(2*pause, maxVisiblePause) {
 		seen, err := look(ctx, slices.Collect(maps.Keys(missing)), plainRead)
@@ -90,14 +89,14 @@ func waitVisible(ctx context.Context, missing map[int64]struct{}, look func(ctx 
 	}
 }
 
-// settlePause is the time between a locking read and the plain one after it; it
-// doubles up to the longest.
+// visiblePause is the pause between a locking read and the next plain one; it doubles up to
+// maxVisiblePause.
 const (
-	visiblePause   = 50 * time.Microsecond
+	visiblePause    = 50 * time.Microsecond
 	maxVisiblePause = 10 * time.Millisecond
 )
 
-// look returns which of the rows it finds.
+// findRows returns which of the rows a read finds.
 func (t *tail) findRows(ctx context.Context, seqs []int64, how readMode) (found []int64, err error) {
 	err = t.l.s.with(ctx, func(c *session) error {
 		query := "SELECT o.seq FROM " + numbersTable(seqs) + t.l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s")

@@ -13,16 +13,15 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// arrival is a row of the log and the transaction that has committed it.
+// logRow is a row of the log and the id of its transaction.
 type logRow struct {
 	row outbox.Row
 	xid uint32
 }
 
-// snapshot is what a moment can see of transactions, as pg_current_snapshot
-// shows it: those below xmin have ended, those from xmax on have not begun, and
-// of those between only the listed ones have not ended. A transaction that waits
-// for standbys after its commit is still listed.
+// snapshot is a result of pg_current_snapshot: transactions below xmin have ended, those from
+// xmax on have not begun, and of those in between only the listed ones are running. A
+// transaction whose commit waits for standbys is still listed.
 type snapshot struct {
 	xmin, xmax uint64
 	running    map[uint64]struct{}
@@ -52,8 +51,8 @@ func parseSnapshot(text string) (s snapshot, err error) {
 	return s, err
 }
 
-// sees reports whether what the transaction did is visible. The log has the lower
-// half of its number; the upper one is that which puts it next to the snapshot.
+// sees reports whether a transaction is visible to the snapshot. The log has only the lower
+// half of its id; the upper half is the one that brings it closest to the snapshot.
 func (s *snapshot) sees(xid uint32) bool {
 	const epoch = 1 << 32
 	full := s.xmax&^(epoch-1) | uint64(xid)
@@ -67,49 +66,48 @@ func (s *snapshot) sees(xid uint32) bool {
 	return full < s.xmin || full < s.xmax && !running
 }
 
-// settling holds rows of the log back until their transactions can be seen.
+// visibilityFilter holds rows of the log back until their transactions are visible.
 //
-// A transaction is in the log before it is visible: for microseconds when the
-// server is idle, for milliseconds when many commit, and with synchronous
-// replication until the standbys have answered. A row that is delivered within
-// that time tells a consumer of what it cannot find, and its ack finds no row to
-// delete, so that it would come again, behind later ones of its key. And were
-// the primary lost, a message would have been delivered whose transaction no
-// other server has.
+// A transaction is in the log before it is visible: for microseconds on an idle server, for
+// milliseconds when many commit, and with synchronous replication until the standbys have
+// answered. If a row were delivered in that time, the consumer could not find what the
+// message is about, and the ack would find no row to delete, so that the message would be
+// delivered again, behind later ones of its key. And if the primary were lost, a message
+// would have been delivered whose transaction exists on no other server.
 //
-// Rows that can be seen need not wait for earlier ones of the log that cannot:
-// anyone who cannot be seen has not returned from its COMMIT, so that nothing comes
-// after it in the order of a key.
+// Visible rows need not wait for earlier rows of the log that are not visible: such a
+// transaction has not returned from its COMMIT, so nothing can follow it in the order of a
+// key.
 type visibilityFilter struct {
-	held  []logRow
-	bytes int           // of their payloads
-	maxHeld  int           // rows; see full
+	held      []logRow
+	bytes     int           // of their payloads
+	maxHeld   int           // the most rows; see full
 	fullSince time.Time     // it is full; zero: it is not
-	maxFull time.Duration // how long it may be
+	maxFull   time.Duration // how long it may be
 }
 
-// Rows that are held back before the log waits for them: a transaction may be larger than
-// memory, and its standby take long. Nothing of the log is read then, not even that the
-// server has ended it: after fullFor the table is read instead, which shows what others
-// commit without standbys.
+// Limits of the rows that are held back: a transaction may be larger than memory, and its
+// standbys may take long. At the limit the log is not read, so not even its end is noticed;
+// after maxFullTime the relay reads the table instead, which shows what is committed without
+// standbys.
 const (
 	maxHeldRows  = 10 * tailRows
 	maxHeldBytes = 4 * tailBytes
-	maxFullTime   = 10 * time.Second
+	maxFullTime  = 10 * time.Second
 )
 
-// full reports whether no more rows should be taken from the log for now.
+// full reports whether no more rows should be read from the log for now.
 func (s *visibilityFilter) full() bool { return len(s.held) >= s.maxHeld || s.bytes >= maxHeldBytes }
 
-// settlePause is the time between two looks at transactions that cannot be seen
-// yet; it doubles up to the longest.
+// visiblePause is the pause between two checks for transactions that are not visible yet; it
+// doubles up to maxVisiblePause.
 const (
-	visiblePause   = 200 * time.Microsecond
+	visiblePause    = 200 * time.Microsecond
 	maxVisiblePause = 10 * time.Millisecond
 )
 
-// pass takes new rows of the log and returns, of them and of those held back,
-// the ones that can be seen now.
+// filter adds new rows of the log and returns those, of them and of the ones held back, that
+// are visible now.
 func (s *visibilityFilter) filter(ctx context.Context, l *lease, fresh []logRow) ([]outbox.Row, error) {
 	s.held = append(s.held, fresh...)
 	if len(s.held) == 0 {

@@ -6,12 +6,12 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// mostLate are the keys that are remembered.
+// maxSlowKeys is the most keys that are kept.
 const maxSlowKeys = 4096
 
-// late are the keys whose last request was not answered in time. Their requests have
-// slots of their own: a route that takes requests and does not answer them would have
-// all that there are, each for as long as the timeout, and others none.
+// slowKeys are the keys whose last request timed out. Their requests have separate slots:
+// otherwise a route that does not answer would occupy all slots, each until the timeout, and
+// leave none for the others.
 type slowKeys struct {
 	slots chan struct{}
 
@@ -23,7 +23,7 @@ func newSlowKeys(slots int) *slowKeys {
 	return &slowKeys{slots: make(chan struct{}, slots), keys: map[string]struct{}{}}
 }
 
-// nameOf is the key, or what stands for it where there is none.
+// nameOf returns the key, or a name made from the id if there is no key.
 func nameOf(m *outbox.Message) string {
 	if m.Key != "" {
 		return m.Key
@@ -41,7 +41,7 @@ func (l *slowKeys) has(m *outbox.Message) bool {
 	return ok
 }
 
-// note takes in whether the request of a message was answered in time.
+// note records whether the request of a message was answered in time.
 func (l *slowKeys) note(m *outbox.Message, inTime bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
