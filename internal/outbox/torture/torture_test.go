@@ -77,16 +77,16 @@ func TestTorture(t *testing.T) {
 	for _, c := range []Config{
 		{Engine: "postgres", Claim: outbox.Poll, DatabaseKills: 1, BrokerKills: 1},
 		// A tail of PostgreSQL begins when the transactions of the moment have ended.
-		{Engine: "postgres", Claim: outbox.Log, DatabaseKills: 1, BrokerKills: 1, Kills: 5},
+		{Engine: "postgres", Claim: outbox.Log, DatabaseKills: 1, BrokerKills: 1, Kills: 4},
 		{Engine: "mariadb", Claim: outbox.Poll, DatabaseKills: 1, BrokerKills: 1},
 		{Engine: "mariadb", Claim: outbox.Log, DatabaseKills: 1, BrokerKills: 1},
 		{Engine: "sqlite", Claim: outbox.Poll, BrokerKills: 1},
 	} {
 		t.Run(c.Engine+"/"+c.Claim.String(), func(t *testing.T) {
 			requireEngine(t, c.Engine)
-			c.Duration, c.Pauses = time.Duration(testkit.Rounds(3, 6))*time.Second/2, 1
+			c.Duration, c.Pauses, c.Producers = time.Duration(testkit.Rounds(2, 6))*time.Second/2, 1, testkit.Rounds(3, 6)
 			if c.Kills == 0 {
-				c.Kills = testkit.Rounds(5, 15)
+				c.Kills = testkit.Rounds(3, 15)
 			}
 			res := tortured(t, c)
 			for _, v := range res.Violations {

@@ -11,19 +11,47 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// server starts a PostgreSQL that decodes. settings win over what it is given
-// here.
+// standard are the settings of a server that decodes its log.
+var standard = map[string]string{
+	"wal_level": "logical", "max_replication_slots": "5", "max_wal_senders": "5",
+	"wal_keep_size": "0", "autovacuum": "off", "synchronous_commit": "on",
+}
+
+// server starts a PostgreSQL with the standard settings and others.
 func server(t testing.TB, settings map[string]string) *lab.Postgres {
 	t.Helper()
-	all := map[string]string{
-		"wal_level": "logical", "max_replication_slots": "5", "max_wal_senders": "5",
-		"wal_keep_size": "0", "autovacuum": "off", "synchronous_commit": "on",
-	}
+	all := maps.Clone(standard)
 	maps.Copy(all, settings)
-	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{}, Settings: all})
+	return labtest.Postgres(t, settingsOf(all))
+}
+
+func settingsOf(all map[string]string) lab.PostgresConfig {
+	return lab.PostgresConfig{Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{}, Settings: all}
+}
+
+var shared = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) { return lab.StartPostgres(ctx, settingsOf(standard)) })
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// sharedServer returns the server of tests that only tail tables. It drops what earlier tests
+// have created in database postgres, and their slots.
+func sharedServer(t testing.TB) *lab.Postgres {
+	t.Helper()
+	p := shared.Get(t)
+	sql := connect(t, config(t, p), SQL)
+	testkit.Eventually(t, "the sessions of the last test have ended", func() bool {
+		return run(t, sql, "select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid() and backend_type in ('client backend', 'walsender')") == "0"
+	})
+	run(t, sql, "select pg_drop_replication_slot(slot_name) from pg_replication_slots", `do $$ declare name text; begin
+		for name in select pubname from pg_publication loop execute format('drop publication %I', name); end loop;
+		drop schema if exists public, other cascade;
+		create schema public;
+	end $$`)
+	return p
 }
 
 // config reaches the server's database postgres as its superuser, through

@@ -47,7 +47,7 @@ func TestConnectByEveryWay(t *testing.T) {
 }
 
 func TestIdentifyAndShow(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	for mode, db := range map[Mode]string{Logical: "postgres", Physical: ""} {
 		c := connect(t, config(t, p), mode)
 		s, err := c.Identify(patient(t))
@@ -239,7 +239,7 @@ func TestEnsurePublication(t *testing.T) {
 
 // Rows of a partitioned table come under its own name.
 func TestTailOfAPartitionedTable(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	run(t, sql, "create table parts (id int) partition by range (id)", "create table low partition of parts for values from (0) to (10)",
 		"create table high partition of parts for values from (10) to (20)")

@@ -24,7 +24,7 @@ func want(t testing.TB, tl *Tail, lines ...string) (end LSN) {
 }
 
 func TestTailFollowsCommits(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	a := outbox(t, p, "s")
 	b := connect(t, config(t, p), SQL)
 	// The table that begins first commits last; the second is rolled back in
@@ -46,7 +46,7 @@ func TestTailFollowsCommits(t *testing.T) {
 }
 
 func TestTailSaysWhenAndWhere(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	tl, _ := tail(t, config(t, p), TailConfig{Slot: "s"})
 	before := time.Now()
@@ -76,7 +76,7 @@ func TestTailSaysWhenAndWhere(t *testing.T) {
 }
 
 func TestTailAllKindsOfChange(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	long := strings.Repeat("0123456789abcdef", 1024)
 	run(t, sql, "create type mood as enum ('sad', 'ok')",
@@ -100,7 +100,7 @@ func TestTailAllKindsOfChange(t *testing.T) {
 }
 
 func TestTailLeavesOutOtherTables(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	run(t, sql, "create schema other", "create table other.outbox (id int)", "create table noise (id int)",
 		"create publication every for table outbox, other.outbox, noise",
@@ -112,7 +112,7 @@ func TestTailLeavesOutOtherTables(t *testing.T) {
 }
 
 func TestTailBinary(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	skipBefore(t, sql, 140000, "binary values in pgoutput")
 	tl, _ := tail(t, config(t, p), TailConfig{Slot: "s", Binary: true})
@@ -129,7 +129,7 @@ func skipBefore(t *testing.T, c *Conn, version int, what string) {
 }
 
 func TestTailMessages(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	skipBefore(t, sql, 140000, "messages in pgoutput")
 	cfg := TailConfig{Slot: "s", Messages: []string{"weir"}}
@@ -170,7 +170,7 @@ func TestTailLargeTransaction(t *testing.T) {
 }
 
 func TestTailLongRow(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	run(t, sql, "insert into outbox select 1, repeat('long ', 1000000)", "insert into outbox values (2, 'short')")
 	tl, c := tail(t, config(t, p), TailConfig{Slot: "s"})
@@ -185,7 +185,7 @@ func TestTailLongRow(t *testing.T) {
 // An event that is not confirmed comes again, and one that is confirmed does
 // not, however the connection ended.
 func TestTailResumes(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	relay := labtest.Relay(t, p.Addr())
 	next := 0
@@ -270,7 +270,7 @@ func idle(t *testing.T, sql *Conn, slot string) {
 }
 
 func TestTailStartsWhereItIsTold(t *testing.T) {
-	p := server(t, nil)
+	p := sharedServer(t)
 	sql := outbox(t, p, "s")
 	run(t, sql, "insert into outbox values (1, 'x')", "insert into outbox values (2, 'x')")
 	tl, c := tail(t, config(t, p), TailConfig{Slot: "s"})
