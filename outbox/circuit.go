@@ -162,8 +162,8 @@ func (c *circuits) admitTo(destination string, now time.Time) (ok bool, until ti
 	return true, now
 }
 
-// untold undoes tries without an outcome: the leadership that made them has ended.
-func (c *circuits) untold() {
+// cancelTries undoes tries without an outcome: the leadership that made them has ended.
+func (c *circuits) cancelTries() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range c.by {

@@ -20,10 +20,10 @@ type courier struct {
 // broke under them it finds out which of them breaks it. work ends the calls,
 // live the waiting between them.
 func (c *courier) publish(work, live context.Context, rows []Row) []error {
-	c.alone.join()
+	c.callLock.lockShared()
 	c.msgs = messages(c.msgs[:0], rows)
 	errs := c.sink.Publish(work, c.msgs)
-	c.alone.leave()
+	c.callLock.unlockShared()
 	clear(c.msgs) // a courier that waits for work keeps no payloads
 	if len(errs) != len(rows) || !slices.ContainsFunc(errs, IsBroken) {
 		return errs
@@ -55,8 +55,8 @@ func suspectsOf(errs []error) []int {
 //	                   5 6 | 7 8     5, 6 are taken ...
 //	                         7 | 8   7 breaks it, alone
 func (c *courier) isolate(work, live context.Context, rows []Row, errs []error, suspects []int) {
-	c.alone.take()
-	defer c.alone.release()
+	c.callLock.lockExclusive()
+	defer c.callLock.unlockExclusive()
 	failed := map[string]bool{} // keys whose message has broken it, alone
 	parts := [][]int{suspects}
 	met := time.Now()
@@ -145,36 +145,35 @@ func halves(part []int) [][]int {
 	return [][]int{part[:len(part)/2], part[len(part)/2:]}
 }
 
-// solitude lets calls of the sink run side by side, or one with nothing beside
-// it.
-type solitude struct {
-	calls chan struct{} // holds one token for each call that runs
-	turn  chan struct{} // holds one while a call wants to be alone
+// callLock lets calls of the sink run concurrently (shared), or one alone (exclusive).
+type callLock struct {
+	calls chan struct{} // has one token per running call
+	turn  chan struct{} // has one while an exclusive call runs or waits
 }
 
-// mostCalls is how many calls run side by side.
+// mostCalls is the most concurrent calls.
 const mostCalls = 256
 
-func newSolitude() solitude {
-	return solitude{make(chan struct{}, mostCalls), make(chan struct{}, 1)}
+func newCallLock() callLock {
+	return callLock{make(chan struct{}, mostCalls), make(chan struct{}, 1)}
 }
 
-func (s *solitude) join() {
+func (s *callLock) lockShared() {
 	s.turn <- struct{}{}
 	<-s.turn
 	s.calls <- struct{}{}
 }
 
-func (s *solitude) leave() { <-s.calls }
+func (s *callLock) unlockShared() { <-s.calls }
 
-func (s *solitude) take() {
+func (s *callLock) lockExclusive() {
 	s.turn <- struct{}{}
 	for range mostCalls {
 		s.calls <- struct{}{}
 	}
 }
 
-func (s *solitude) release() {
+func (s *callLock) unlockExclusive() {
 	for range mostCalls {
 		<-s.calls
 	}

@@ -36,10 +36,10 @@ const (
 // batcher of acknowledgements records what was delivered.
 type lead struct {
 	*Relay
-	cfg   Config // with one shard's part of the bounds
-	lease Lease
-	owed  *owed
-	log   *slog.Logger
+	cfg        Config // with one shard's part of the bounds
+	lease      Lease
+	unrecorded *unrecorded
+	log        *slog.Logger
 
 	stop context.Context // ends: read no more, pass nothing more to the sink
 	work context.Context // ends: drop everything
@@ -99,14 +99,14 @@ type note struct {
 }
 
 // lead works until stop ends or the leadership is lost, and returns why.
-func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, log *slog.Logger) error {
+func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *unrecorded, log *slog.Logger) error {
 	work, fail := context.WithCancelCause(context.WithoutCancel(stop))
 	defer fail(nil)
 	live, leave := context.WithCancel(stop)
 	defer leave()
 	defer context.AfterFunc(work, leave)()
 	l := &lead{
-		Relay: r, cfg: r.cfg.shared(int(max(1, r.shards.Load()))), lease: lease, owed: owed, log: log, stop: stop, work: work, live: live, fail: fail,
+		Relay: r, cfg: r.cfg.shared(int(max(1, r.shards.Load()))), lease: lease, unrecorded: owed, log: log, stop: stop, work: work, live: live, fail: fail,
 		markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
 		renewAt:  time.Now().Add(renewEvery),
 		closes:   r.circuits.closes.Load(),
@@ -118,7 +118,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	defer watch.Wait()
 	defer fail(nil)
 	watch.Go(func() { l.watch() })
-	if err := owed.settle(work, lease); err != nil {
+	if err := owed.record(work, lease); err != nil {
 		return err
 	}
 	if err := l.loadNotes(); err != nil {
@@ -155,7 +155,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	}
 	group.Wait()
 	_ = l.acks.Close() // its flushes report through fail
-	l.circuits.untold()
+	l.circuits.cancelTries()
 	if cause := context.Cause(work); cause != nil {
 		return cause
 	}
@@ -549,34 +549,34 @@ func (l *lead) acknowledge(_ struct{}, items []ack, _ []batch.Result[struct{}]) 
 }
 
 // delivered passes deliveries to the batcher of acknowledgements. What could not be
-// recorded is owed by the next leadership.
+// recorded is left to the next leadership.
 func (l *lead) delivered(rows []Row) {
 	_, bytes := numbers(rows)
 	refs := Refs(rows)
 	err := l.acks.Go(l.work, struct{}{}, ack{refs, bytes}, func(_ struct{}, err error) {
 		if err != nil {
-			l.owed.add(refs)
+			l.unrecorded.add(refs)
 		}
 	})
 	if err == nil {
 		return
 	}
-	l.owed.add(refs)
+	l.unrecorded.add(refs)
 	if l.work.Err() == nil {
 		l.fail(fmt.Errorf("outbox: hand over deliveries to be noted: %w", err))
 	}
 }
 
-// owed is what was delivered but could not be recorded, because the database refused
+// unrecorded is what was delivered but could not be recorded, because the database refused
 // the statement. It is recorded before anything else is delivered: otherwise a relay that
 // can publish but not record, because it lacks a privilege, would deliver the same messages
 // again and again.
-type owed struct {
+type unrecorded struct {
 	mu   sync.Mutex
 	rows []Ref
 }
 
-func (o *owed) add(rows []Ref) {
+func (o *unrecorded) add(rows []Ref) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.rows = append(o.rows, rows...)
@@ -587,7 +587,7 @@ func (o *owed) add(rows []Ref) {
 const settlePage = 5000
 
 // settle records them.
-func (o *owed) settle(ctx context.Context, lease Lease) error {
+func (o *unrecorded) record(ctx context.Context, lease Lease) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.rows) > 0 {

@@ -161,15 +161,15 @@ func (p *pages) Ack(_ context.Context, rows []Ref) error {
 // However many deliveries are owed, statements that note them stay of a size that a
 // server takes, and what one has noted is owed no more.
 func TestSettleNotesInPages(t *testing.T) {
-	var o owed
+	var o unrecorded
 	for i := range 2*settlePage + 10 {
 		o.add([]Ref{{Seq: int64(i + 1)}})
 	}
 	l := &pages{most: settlePage, fail: true}
-	if err := o.settle(t.Context(), l); err == nil || len(o.rows) != settlePage+10 {
+	if err := o.record(t.Context(), l); err == nil || len(o.rows) != settlePage+10 {
 		t.Errorf("%v, %d are owed after one page of %d", err, len(o.rows), settlePage)
 	}
-	if err := o.settle(t.Context(), l); err != nil || len(o.rows) != 0 || len(l.noted) != 2*settlePage+10 {
+	if err := o.record(t.Context(), l); err != nil || len(o.rows) != 0 || len(l.noted) != 2*settlePage+10 {
 		t.Errorf("%v, %d are owed, %d noted", err, len(o.rows), len(l.noted))
 	}
 }

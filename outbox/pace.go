@@ -17,32 +17,32 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// rhythm says how long a tail waits before it reads on. Each read has a cost of its
-// own, most of it the look whether its rows can be seen, and a relay is faster than
-// its producers: read at once, each of their messages would bear all of it, on
-// processors and connections that the producers want. While two messages and more come
-// in a pause, the tail lets them gather; a message that comes seldom is read at once.
-type rhythm struct {
+// tailPacer decides how long a tail waits before it reads on. Each read has a fixed cost, most
+// of it the check whether its rows are visible, and a relay is faster than its producers: read
+// at once, each message would cost a read, on CPUs and connections that the producers need.
+// While two or more messages arrive per pause, the tail lets them gather; rare messages are read
+// at once.
+type tailPacer struct {
 	pause        time.Duration
-	window       time.Time // when the rows began to be counted
+	window       time.Time // start of the current window
 	rows, before int       // of this window and the one before
 }
 
 const (
-	rhythmWindow = 100 * time.Millisecond
-	rhythmCrowd  = 256 // rows of one read that are enough
+	pacerWindow = 100 * time.Millisecond
+	pacerRows   = 256 // so many rows in one read need no pause
 )
 
-// next takes note of a read, and returns the pause before the next one.
-func (r *rhythm) next(now time.Time, rows int) time.Duration {
+// next records a read and returns the pause before the next one.
+func (r *tailPacer) next(now time.Time, rows int) time.Duration {
 	switch age := now.Sub(r.window); {
-	case age >= 2*rhythmWindow:
+	case age >= 2*pacerWindow:
 		r.window, r.before, r.rows = now, 0, 0
-	case age >= rhythmWindow:
-		r.window, r.before, r.rows = r.window.Add(rhythmWindow), r.rows, 0
+	case age >= pacerWindow:
+		r.window, r.before, r.rows = r.window.Add(pacerWindow), r.rows, 0
 	}
 	r.rows += rows
-	if rows >= rhythmCrowd || time.Duration(r.before)*r.pause < 2*rhythmWindow {
+	if rows >= pacerRows || time.Duration(r.before)*r.pause < 2*pacerWindow {
 		return 0
 	}
 	return r.pause

@@ -24,7 +24,7 @@ type Relay struct {
 	shards   atomic.Int64 // number of shards of the table
 	circuits *circuits
 	dests    destinations
-	alone    solitude
+	callLock callLock
 }
 
 // NewRelay returns a relay that moves messages from store to sink. It closes
@@ -34,7 +34,7 @@ func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch), circuits: newCircuits(sink), alone: newSolitude()}, nil
+	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch), circuits: newCircuits(sink), callLock: newCallLock()}, nil
 }
 
 // Waker is a store that is notified of commits, so that a polling relay does
@@ -200,7 +200,7 @@ func (r *Relay) contendForAll(ctx context.Context, shards int, end context.Cance
 func (r *Relay) contend(ctx context.Context, shard int) error {
 	log := r.cfg.Logger.With("table", r.store.Name(), "shard", shard)
 	wait := backoff{least: 50 * time.Millisecond, most: 5 * time.Second}
-	var owed owed
+	var owed unrecorded
 	for ctx.Err() == nil {
 		lease, err := r.store.Lead(ctx, shard)
 		switch {

@@ -170,7 +170,7 @@ func (l *lead) startTail(tail Tail) *tailing {
 	go func() {
 		defer close(t.ended)
 		defer cancel(nil)
-		rhythm := rhythm{pause: l.cfg.MinPoll}
+		rhythm := tailPacer{pause: l.cfg.MinPoll}
 		for {
 			rows, err := tail.Next(ctx)
 			if err == nil {

@@ -202,7 +202,7 @@ func TestTheLogIsReadInGroups(t *testing.T) {
 }
 
 func TestRhythm(t *testing.T) {
-	r := rhythm{pause: 2 * time.Millisecond}
+	r := tailPacer{pause: 2 * time.Millisecond}
 	now := time.Now()
 	read := func(rows int, after time.Duration) time.Duration {
 		now = now.Add(after)
@@ -219,10 +219,10 @@ func TestRhythm(t *testing.T) {
 	if got := read(1, 500*time.Microsecond); got != r.pause {
 		t.Errorf("a message each 0.5 ms: a pause of %v, want %v", got, r.pause)
 	}
-	if got := read(rhythmCrowd, 500*time.Microsecond); got != 0 {
+	if got := read(pacerRows, 500*time.Microsecond); got != 0 {
 		t.Errorf("after a long read: a pause of %v", got)
 	}
-	if got := read(1, 3*rhythmWindow); got != 0 {
+	if got := read(1, 3*pacerWindow); got != 0 {
 		t.Errorf("after some quiet: a pause of %v", got)
 	}
 }

@@ -150,7 +150,7 @@ func (l *lease) identify(ctx context.Context, c *session) (id identity, err erro
 	case errors.Is(err, sql.ErrNoRows):
 		err = outbox.ErrNotMigrated
 	case err != nil:
-		err = fmt.Errorf("look which table it is: %w", err)
+		err = fmt.Errorf("identify the table: %w", err)
 	}
 	id.made = made.String
 	return id, err
@@ -190,7 +190,7 @@ func (l *lease) raise(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("raise the epoch: %w", err)
+		return fmt.Errorf("increment the epoch: %w", err)
 	}
 	if l.epoch == 0 {
 		return outbox.ErrNotMigrated // its row is missing

@@ -347,7 +347,7 @@ func (t *tables) check(plan outbox.Plan) error {
 	case plan.Shards < 0 || plan.Shards > outbox.Buckets:
 		return fmt.Errorf("%d shards: want 1 to %d", plan.Shards, outbox.Buckets)
 	case t.meta != nil && t.meta.layout != plan.Layout:
-		return fmt.Errorf("the tables have layout %s, not %s: a layout is not changed; make another outbox table and let the relay empty this one", t.meta.layout, plan.Layout)
+		return fmt.Errorf("the tables have layout %s, not %s, which cannot be changed: create another outbox table and let the relay empty this one", t.meta.layout, plan.Layout)
 	case plan.Layout != outbox.History && plan.Partition.Period != outbox.Unpartitioned:
 		return errors.New("partitions need layout history: a queue holds what is pending only")
 	case t.columns == nil:
@@ -355,12 +355,12 @@ func (t *tables) check(plan outbox.Plan) error {
 	}
 	for _, column := range requiredColumns(plan.Layout) {
 		if !slices.Contains(t.columns, column) {
-			return fmt.Errorf("a table of this name exists and is no outbox of layout %s: it has no column %s", plan.Layout, column)
+			return fmt.Errorf("a table of this name exists and is not an outbox of layout %s: it has no column %s", plan.Layout, column)
 		}
 	}
 	period, err := periodOf(t.partitions)
 	if want := plan.Partition.Period; want != outbox.Unpartitioned && want != period && !plan.Convert {
-		return errors.Join(err, fmt.Errorf("the table is partitioned by %s, not by %s: to rebuild it copies every row while producers wait, and must be allowed (Plan.Convert, --convert)", period, want))
+		return errors.Join(err, fmt.Errorf("the table is partitioned by %s, not by %s: a conversion copies every row while producers wait, and must be requested (Plan.Convert, --convert)", period, want))
 	}
 	return nil
 }

@@ -218,7 +218,7 @@ func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpe
 		if err != nil {
 			return err
 		} else if !got {
-			return errors.New("a migration or another maintenance is going on")
+			return errors.New("a migration or maintenance is running")
 		}
 		defer func() { err = errors.Join(err, c.unlock(ctx, name)) }()
 		return s.maintain(ctx, c, v, spec, &report)

@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// openPool makes a pool of go-sql-driver's connections out of what a DSN says.
+// openPool opens a pool of go-sql-driver connections.
 func openPool(wire mywire.ConnectConfig) (*sql.DB, error) {
 	cfg := driver.NewConfig()
 	cfg.User, cfg.Passwd, cfg.DBName = wire.User, wire.Password, wire.Database
@@ -36,14 +36,13 @@ func openPool(wire mywire.ConnectConfig) (*sql.DB, error) {
 	return db, nil
 }
 
-// keepAlive notices within seconds that a server's machine is gone, also while
-// an answer is awaited.
+// keepAlive detects within seconds that a server's machine is gone, also while waiting for an answer.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}
 
-// serverKey is the name under which the driver keeps a server's RSA key.
+// serverKey returns the name under which the driver registers a server's RSA key.
 func serverKey(wire mywire.ConnectConfig) string { return "weir:" + wire.Network + ":" + wire.Address }
 
-// secure demands of the connection what the DSN demands.
+// secure sets the TLS options of the DSN.
 func secure(cfg *driver.Config, wire mywire.ConnectConfig) error {
 	if wire.ServerKey != nil {
 		cfg.ServerPubKey = serverKey(wire)
@@ -64,7 +63,7 @@ func secure(cfg *driver.Config, wire mywire.ConnectConfig) error {
 	switch wire.TLSMode {
 	case mywire.TLSVerifyIdentity:
 	case mywire.TLSVerifyCA:
-		// The chain is verified here, the name is not.
+		// VerifyConnection verifies the chain but not the name.
 		t.InsecureSkipVerify = true
 		t.VerifyConnection = func(state tls.ConnectionState) error { return verifyChain(state, t.RootCAs) }
 	case mywire.TLSRequired:

@@ -72,7 +72,7 @@ func (c *session) announce(ctx context.Context, s *Store, v *server) error {
 	case err == nil:
 		return fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
 	case !errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("look who leads: %w", err)
+		return fmt.Errorf("look for a leader: %w", err)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func checkVariables(vars map[string]string) error {
 		return &outbox.TailError{Reason: readOnly}
 	}
 	if order, ok := vars["binlog_order_commits"]; ok && !isOn(order) {
-		return &outbox.TailError{Reason: "binlog_order_commits is OFF: what the log has in one order can be seen in another: SET GLOBAL binlog_order_commits = ON"}
+		return &outbox.TailError{Reason: "binlog_order_commits is OFF, so commits become visible in another order than that of the log: SET GLOBAL binlog_order_commits = ON"}
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (t *tail) syncStart(ctx context.Context) error {
 		}
 	}
 	if err != nil && ctx.Err() == nil && patience.Err() != nil {
-		return &outbox.TailError{Reason: fmt.Sprintf("the log does not show within %v what this relay writes: it is another server's, or leaves that out", t.l.s.syncTimeout)}
+		return &outbox.TailError{Reason: fmt.Sprintf("the log did not show a write of this relay within %v: it belongs to another server, or excludes the tables", t.l.s.syncTimeout)}
 	}
 	return err
 }
@@ -332,7 +332,7 @@ func (t *tail) row(image binlog.Row) (outbox.Row, bool, error) {
 			}
 			values[i] = made.UnixMicro()
 		case binlog.KindAbsent:
-			return outbox.Row{}, false, fmt.Errorf("%w: its session logs parts of rows alone, as one does that began before binlog_row_image was FULL, or has set it: such sessions must connect anew", errNotInLog)
+			return outbox.Row{}, false, fmt.Errorf("%w: its session logs only parts of rows: it began before binlog_row_image was FULL, or changed it; reconnect such sessions", errNotInLog)
 		default:
 			return outbox.Row{}, false, fmt.Errorf("column %d of the log has a value of kind %d", at+1, v.Kind())
 		}

@@ -143,7 +143,7 @@ func TestTailMeetsASessionThatLogsPartsOfRows(t *testing.T) {
 			return nil
 		}))
 		rows, err := tail.Next(ctx)
-		if len(rows) == 0 && (!errors.Is(err, errNotInLog) || !strings.Contains(err.Error(), "connect anew")) {
+		if len(rows) == 0 && (!errors.Is(err, errNotInLog) || !strings.Contains(err.Error(), "reconnect")) {
 			t.Errorf("the log shows %+v, %v", rows, err)
 		}
 		if len(rows) > 0 && (rows[0].ID == outbox.ID{} || rows[0].CreatedAt.IsZero()) {

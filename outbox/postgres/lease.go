@@ -123,13 +123,13 @@ func (l *lease) take(ctx context.Context) error {
 		return err
 	}
 	if err := l.lock.QueryRow(ctx, identityText, l.names.q("")).Scan(&l.identity, &l.last); err != nil {
-		return fmt.Errorf("look which table it is: %w", err)
+		return fmt.Errorf("identify the table: %w", err)
 	}
 	err = l.lock.QueryRow(ctx, "UPDATE "+l.names.q("_lease")+
 		" SET epoch = epoch + 1, owner = $2, taken_at = clock_timestamp() WHERE shard = $1 AND "+durably+" RETURNING epoch",
 		l.shard, clean(l.store.opts.Owner)).Scan(&l.epoch)
 	if err != nil {
-		return fmt.Errorf("count the epoch up: %w", err)
+		return fmt.Errorf("increment the epoch: %w", err)
 	}
 	if _, err := l.lock.Exec(ctx, l.sql.forget); err != nil {
 		return fmt.Errorf("remove notes of rows that are gone: %w", err)
@@ -157,7 +157,7 @@ func limitSilence(ctx context.Context, c *pgx.Conn, longest time.Duration) error
 	_, err := c.Exec(ctx, "SELECT set_config(name, $1, false) FROM (VALUES ('idle_session_timeout')) AS v(name) WHERE current_setting(name, true) IS NOT NULL",
 		fmt.Sprint(longest.Milliseconds()))
 	if err != nil {
-		return fmt.Errorf("limit how long the session may be silent: %w", err)
+		return fmt.Errorf("set idle_session_timeout: %w", err)
 	}
 	return nil
 }

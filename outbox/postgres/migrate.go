@@ -170,7 +170,7 @@ func (m *migration) check(old meta) error {
 	}
 	period := m.plan.Partition.Period
 	if period != outbox.Unpartitioned && period != old.period && !m.plan.Convert {
-		return fmt.Errorf("the table has partitions by %v, not by %v: a conversion, which copies every row, must be asked for (Convert, --convert)",
+		return fmt.Errorf("the table is partitioned by %v, not by %v: a conversion copies every row, and must be requested (Plan.Convert, --convert)",
 			old.period, period)
 	}
 	return nil
@@ -199,7 +199,7 @@ func (m *migration) create(ctx context.Context) error {
 		return fmt.Errorf("look for the table: %w", err)
 	}
 	if taken {
-		return fmt.Errorf("there is a table %s already that is no outbox of weir", n.q(""))
+		return fmt.Errorf("table %s exists already and is not an outbox of weir", n.q(""))
 	}
 	partitioned := plan.Partition.Period != outbox.Unpartitioned
 	statements := []string{bucketFunction(n), mainTable(n.q(""), plan.Layout, partitioned), bucketTrigger(n, n.q(""))}

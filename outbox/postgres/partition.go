@@ -34,7 +34,7 @@ func checkSpec(spec outbox.PartitionSpec) error {
 	case spec.Ahead < 0 || spec.Lookback < 0 || spec.Keep < 0:
 		return errors.New("outbox: partitions: ahead, lookback and keep must not be negative")
 	case spec.Keep > 0 && spec.Lookback > spec.Keep:
-		return fmt.Errorf("outbox: partitions: a lookback of %v makes what a keep of %v drops", spec.Lookback, spec.Keep)
+		return fmt.Errorf("outbox: partitions: a lookback of %v creates partitions that a keep of %v drops", spec.Lookback, spec.Keep)
 	case spec.Period == outbox.Unpartitioned:
 		return nil
 	}
@@ -106,7 +106,7 @@ func listPartitions(ctx context.Context, q querier, n names) ([]partition, error
 		if b := boundPattern.FindStringSubmatch(expr); b != nil {
 			from, to = b[1], b[2]
 		} else if !p.CatchAll {
-			return fmt.Errorf("partition %s has bounds that weir does not make: %s", name, expr)
+			return fmt.Errorf("partition %s has bounds that weir did not create: %s", name, expr)
 		}
 		out, texts = append(out, p), append(texts, from, to)
 		return nil
@@ -336,7 +336,7 @@ func checkBlockingTx(ctx context.Context, tx pgx.Tx, n names) error {
 		return nil
 	}
 	if h.age = time.Duration(micros) * time.Microsecond; err != nil {
-		return fmt.Errorf("look who holds locks: %w", err)
+		return fmt.Errorf("look for locks on the table: %w", err)
 	}
 	return &h
 }

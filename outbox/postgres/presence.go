@@ -64,7 +64,7 @@ func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Du
 	case err == nil:
 		return fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
 	case !errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("look who leads: %w", err)
+		return fmt.Errorf("look for a leader: %w", err)
 	}
 	return limitSilence(ctx, c, silence)
 }

@@ -198,7 +198,7 @@ func (r *reader) order(req outbox.ReadRequest) (cut bool) {
 // pgEpoch is the epoch of PostgreSQL's binary timestamps, in microseconds since 1970.
 var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-var errRow = errors.New("the server sends a row that is not of the outbox table")
+var errRow = errors.New("the server sent a row with unexpected columns")
 
 // decode reads the values of rowColumns in binary. It appends strings to text.
 func (r *reader) decode(v [][]byte, text *[]byte) (row outbox.Row, sp textSpan, err error) {

@@ -189,10 +189,10 @@ func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
 	const identity = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text"
 	results, err := c.Query(ctx, identity)
 	if err != nil {
-		return fmt.Errorf("ask which server it is: %w", err)
+		return fmt.Errorf("identify the server: %w", err)
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != 1 {
-		return errors.New("ask which server it is: no answer")
+		return errors.New("identify the server: no answer")
 	}
 	var own string
 	err = l.do(ctx, "ask for the server of", &l.write, func(conn *pgx.Conn) error {
@@ -202,7 +202,7 @@ func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
 		return err
 	}
 	if own != string(results[0].Rows[0][0]) {
-		return errors.New("the connection string leads to another server than the one that is written to: name that one, too, by its own address")
+		return errors.New("the connection string leads to another server than the leader's session: add that server by its own address")
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (l *lease) abandon(c *pgrepl.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(time.Second, l.store.opts.LeaseTimeout))
 	defer cancel()
 	if _, ending := l.store.pool.Exec(ctx, "SELECT pg_terminate_backend($1)", int32(pid)); ending != nil {
-		err = errors.Join(err, fmt.Errorf("end the session that makes a slot: %w", ending))
+		err = errors.Join(err, fmt.Errorf("end the session that creates a slot: %w", ending))
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func (c *tailColumns) row(values []pgrepl.Value) (row outbox.Row, bucket int, er
 		if i < len(values) && values[i].Kind == pgrepl.Binary && len(values[i].Data) == size {
 			return values[i].Data
 		}
-		err = fmt.Errorf("the log tells column %d of %s.%s otherwise than its type has it", i, c.of.Namespace, c.of.Name)
+		err = fmt.Errorf("the log has column %d of %s.%s in an unexpected format", i, c.of.Namespace, c.of.Name)
 		return make([]byte, size)
 	}
 	free := func(i int) []byte {

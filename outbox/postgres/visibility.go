@@ -32,12 +32,12 @@ const snapshotText = "SELECT pg_catalog.pg_current_snapshot()::text"
 func parseSnapshot(text string) (s snapshot, err error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
-		return s, fmt.Errorf("the server's snapshot is not understood: %q", text)
+		return s, fmt.Errorf("cannot parse the server's snapshot: %q", text)
 	}
 	number := func(text string) uint64 {
 		n, bad := strconv.ParseUint(text, 10, 64)
 		if bad != nil {
-			err = fmt.Errorf("the server's snapshot is not understood: %w", bad)
+			err = fmt.Errorf("cannot parse the server's snapshot: %w", bad)
 		}
 		return n
 	}
@@ -144,7 +144,7 @@ func (s *visibilityFilter) filter(ctx context.Context, l *lease, fresh []logRow)
 	case s.fullSince.IsZero():
 		s.fullSince = time.Now()
 	case len(rows) == 0 && time.Since(s.fullSince) > s.maxFull:
-		return nil, fmt.Errorf("%d messages of the log are of transactions that cannot be seen after %v: their commits wait for standbys", len(s.held), s.maxFull)
+		return nil, fmt.Errorf("%d messages of the log are not visible after %v: their commits wait for standbys", len(s.held), s.maxFull)
 	}
 	return rows, nil
 }

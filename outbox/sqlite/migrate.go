@@ -247,13 +247,13 @@ func (t *tables) check(plan outbox.Plan) error {
 	case plan.Shards < 0 || plan.Shards > outbox.Buckets:
 		return fmt.Errorf("%d shards: want 1 to %d", plan.Shards, outbox.Buckets)
 	case t.meta == nil && t.columns != nil:
-		return errors.New("a table of this name exists and is no outbox: it has no meta table beside it")
+		return errors.New("a table of this name exists and is not an outbox: there is no meta table")
 	case t.meta == nil:
 		return nil
 	case t.meta.layout != plan.Layout:
-		return fmt.Errorf("the tables have layout %s, not %s: a layout is not changed; make another outbox table and let the relay empty this one", t.meta.layout, plan.Layout)
+		return fmt.Errorf("the tables have layout %s, not %s, which cannot be changed: create another outbox table and let the relay empty this one", t.meta.layout, plan.Layout)
 	case !slices.Contains(t.columns, "seq"):
-		return errors.New("the outbox table is gone, the tables beside it are there")
+		return errors.New("the outbox table is missing, but its other tables exist")
 	}
 	return t.checkVersion()
 }
@@ -301,7 +301,7 @@ func (s *Store) Describe(ctx context.Context) (d outbox.Description, err error) 
 }
 
 // errNoLog is the error of Tail.
-var errNoLog = &outbox.TailError{Reason: "SQLite keeps no log that others could follow"}
+var errNoLog = &outbox.TailError{Reason: "SQLite has no log to follow"}
 
 // Claim implements [outbox.Store]. SQLite has no row locks.
 func (s *Store) Claim(context.Context, outbox.ClaimRequest) (outbox.Claim, error) {

@@ -138,7 +138,7 @@ func (s *Store) connect(ctx context.Context) (err error) {
 		return fmt.Errorf("set WAL mode: %w", err)
 	}
 	if mode != "wal" {
-		return fmt.Errorf("the file stays in journal mode %s: WAL is needed, which network file systems do not have", mode)
+		return fmt.Errorf("the file stays in journal mode %s: WAL is required, which network file systems do not support", mode)
 	}
 	if h.file, err = os.Stat(s.path); err != nil {
 		return fmt.Errorf("look at the file: %w", err)

@@ -50,7 +50,7 @@ func promote(s *suite) {
 	}
 }
 
-// promoteFarAhead leaves a message that is scheduled for when no duration reaches.
+// promoteFarAhead schedules a message for a time that is too far away for a time.Duration.
 func promoteFarAhead(s *suite) {
 	store := s.migrated(outbox.Plan{})
 	msgs := messages(2)
@@ -106,8 +106,7 @@ func promoteTwoAtOnce(s *suite) {
 	}
 }
 
-// claims reports whether the database can claim; if it cannot, the store must
-// say so.
+// claims reports whether the database supports Claim, and checks the store's error if it does not.
 func (s *suite) claims(store outbox.Store) bool {
 	s.Helper()
 	d, err := store.Describe(s.ctx())
@@ -153,8 +152,8 @@ func claim(s *suite) {
 			[]outbox.Burial{{Seq: seqs[4], ID: msgs[4].ID, Attempts: 1, Reason: "rejected", Error: "never"}}))
 		s.check(c.Release())
 
-		// The parked one whose delay is over, with its attempts, and the one
-		// that was not spoken of.
+		// The parked row whose delay is over, with its attempts, and the row that Finish did
+		// not name.
 		c = s.claim(store, 100)
 		rows = c.Rows()
 		if !slices.Equal(seqsOf(rows), []int64{seqs[2], seqs[5]}) || rows[0].Attempts != 1 || rows[1].Attempts != 0 {
@@ -174,7 +173,7 @@ func claim(s *suite) {
 	}
 }
 
-// layouts are those that claims are tried with.
+// layouts are the layouts to test claims with.
 func (s *suite) layouts() []outbox.Layout { return []outbox.Layout{outbox.Queue, outbox.History} }
 
 func claimNeverShares(s *suite) {
@@ -198,7 +197,7 @@ func claimNeverShares(s *suite) {
 		s.Errorf("%d rows after one claim was released, want its 4", got)
 	}
 
-	// Many at once, until all is gone: every row exactly once.
+	// Concurrent claims get every row exactly once.
 	s.check(again.Release())
 	s.check(c.Release())
 	s.enqueue(messages(500)...)
@@ -290,7 +289,7 @@ func claimWindow(s *suite) {
 	s.check(c.Finish(s.ctx(), seqsOf(c.Rows()), nil, nil))
 }
 
-// daily is the usual plan of partitions.
+// daily is the usual partition plan.
 var daily = outbox.PartitionSpec{Period: outbox.Daily, Ahead: 72 * time.Hour, Lookback: 48 * time.Hour}
 
 func tail(s *suite) {

@@ -129,7 +129,7 @@ func readManyGaps(s *suite) {
 	}
 }
 
-// lateCommit is the trap of every cursor:
+// lateCommit tests the classic defect of cursors:
 //
 //	tx 1   insert 1 ............................ commit
 //	tx 2            insert 2, commit
@@ -258,8 +258,7 @@ func (s *suite) unsettled(l outbox.Lease, m outbox.Mark, when string) {
 	}
 }
 
-// settled waits until the mark is: some databases know it only a moment after
-// the commit has returned.
+// settled waits until the mark is settled: some databases show that only some time after the commit.
 func (s *suite) settled(l outbox.Lease, m outbox.Mark) {
 	s.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -275,9 +274,8 @@ func (s *suite) settled(l outbox.Lease, m outbox.Mark) {
 	}
 }
 
-// oneSnapshot has producers insert pairs, the first half of one key in one
-// transaction and the second half in a later one. No page may hold a second
-// without the first, given that all gaps are asked for.
+// oneSnapshot runs producers that insert pairs of a key, the second message in a later transaction
+// than the first. No page that includes all gaps may have the second without the first.
 func oneSnapshot(s *suite) {
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
 	const producers, pairs = 4, 60

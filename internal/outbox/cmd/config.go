@@ -67,7 +67,7 @@ func (c *outboxConfig) complete(l *cli.Loader[outboxConfig]) (err error) {
 	case r.Retry.Base > r.Retry.Max:
 		return fmt.Errorf("--retry-base %v is more than --retry-cap %v", r.Retry.Base, r.Retry.Max)
 	case c.partitions.Keep > 0 && c.partitions.Lookback > c.partitions.Keep:
-		return fmt.Errorf("--partition-lookback %v makes partitions that --partition-keep %v drops", c.partitions.Lookback, c.partitions.Keep)
+		return fmt.Errorf("--partition-lookback %v creates partitions that --partition-keep %v drops", c.partitions.Lookback, c.partitions.Keep)
 	}
 	period := c.maintenance.Partitions.Period
 	c.maintenance.Partitions = c.partitions

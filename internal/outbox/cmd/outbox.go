@@ -94,7 +94,7 @@ func newOutboxMigrate() *cobra.Command {
 	var dry, notify bool
 	cmd := &cobra.Command{
 		Use:   "migrate --db DSN",
-		Short: "Make the outbox tables, or bring them to the form of this version",
+		Short: "Create the outbox tables, or upgrade them to this version",
 		Long: `Create the tables of an outbox, or upgrade them to this version. It can run again at
 any time, even after an interruption and while relays run.
 
@@ -128,13 +128,13 @@ rebuilds a table whose partitions must change.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&layout, "layout", "", "LAYOUT|what becomes of delivered messages: queue deletes, history keeps them (default the table's own, queue for a new one)")
+	f.StringVar(&layout, "layout", "", "LAYOUT|whether delivered messages are deleted (queue) or kept (history) (default the table's own, queue for a new one)")
 	f.StringVar(&partition, "partition", "", "PERIOD|period of the partitions of layout history: none, day or month (default the table's own, none for a new one)")
 	cli.Takes(f, "partition", "none", "day", "month")
-	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays may deliver at a time, each the keys of its shard (default the table's own, 1 for a new one)")
+	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays deliver at the same time, each the keys of its shard (default the table's own, 1 for a new one)")
 	f.Lookup("shards").DefValue = ""
 	f.BoolVar(&plan.Convert, "convert", false, "rebuild the table when its partitions must change, which copies every row")
-	f.BoolVar(&notify, "notify", false, "PostgreSQL: make a trigger that wakes relays at each insert; commits of producers then take turns")
+	f.BoolVar(&notify, "notify", false, "PostgreSQL: create a trigger that wakes relays at each insert; producers then commit one at a time")
 	f.BoolVar(&dry, "dry-run", false, "print what would be executed, and change nothing")
 	f.BoolVar(&dry, "print", false, "the same as --dry-run")
 	asJSON.Flag(cmd.Flags(), "print one line of JSON")

@@ -26,7 +26,7 @@ type StatusReport struct {
 	Delivered int64   `json:"delivered"`          // kept by layout history
 
 	Leases []LeaseReport `json:"leases"` // leadership of each shard
-	// CanTail says whether the log can be followed, TailReason why not.
+	// CanTail reports whether the log can be followed, TailReason why not.
 	CanTail    bool   `json:"can_tail"`
 	TailReason string `json:"cannot_tail_because,omitempty"` // why the log cannot be followed
 	// CatchAllRows are the rows of the catch-all partition, counted up to 1000.

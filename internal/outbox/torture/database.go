@@ -148,7 +148,7 @@ func openMySQL(dsn string) (*sql.DB, error) {
 		return nil, err
 	}
 	if wire.TLSMode != mywire.TLSDisabled && wire.TLSMode != mywire.TLSPreferred {
-		return nil, errors.New("producers of the torture speak no TLS: want ssl-mode=DISABLED")
+		return nil, errors.New("producers of weir outbox torture do not support TLS: want ssl-mode=DISABLED")
 	}
 	cfg := driver.NewConfig()
 	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr, cfg.DBName = wire.User, wire.Password, wire.Network, wire.Address, wire.Database

@@ -168,7 +168,7 @@ type Verdict struct {
 	Looked       int `json:"looked"`        // deliveries whose transaction was looked for when they arrived
 	Invisible    int `json:"invisible"`     // of those, the ones whose transaction could not be seen yet
 
-	// Examples of violations.
+	// Examples are some of the violations.
 	Examples []string `json:"examples,omitempty"`
 }
 

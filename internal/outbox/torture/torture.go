@@ -143,7 +143,7 @@ type Result struct {
 
 	Verdict
 	DuplicatesPerKill float64 `json:"duplicates_per_kill"` // kills of relays, database and broker
-	// Violations of the outbox's guarantees.
+	// Violations are the guarantees of the outbox that were broken.
 	Violations []string `json:"violations"`
 }
 

@@ -51,11 +51,11 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) 
 	lines := bufio.NewReader(in)
 	line, err := lines.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("read the order: %w", err)
+		return fmt.Errorf("read the configuration: %w", err)
 	}
 	var o WorkerConfig
 	if err := json.Unmarshal(line, &o); err != nil {
-		return fmt.Errorf("read the order: %w", err)
+		return fmt.Errorf("read the configuration: %w", err)
 	}
 	go func() { // ends with the process at the latest
 		_, _ = io.Copy(io.Discard, lines) // it ends when the parent process does

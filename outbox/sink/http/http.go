@@ -239,7 +239,7 @@ func (s *Sink) request(ctx context.Context, m *outbox.Message) (*http.Request, e
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.address(m).String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, outbox.Invalid(errors.New("http: topic or key make no URL"))
+		return nil, outbox.Invalid(errors.New("http: the topic or key does not give a valid URL"))
 	}
 	for name, value := range event.Headers {
 		if err := checkHeader(name, value); err != nil {
@@ -273,7 +273,7 @@ func checkHeader(name, value string) error {
 	switch lower {
 	case "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive",
 		"proxy-authorization", "proxy-connection", "expect", "content-encoding", "authorization":
-		return outbox.Invalid(fmt.Errorf("http: the header %q is not for messages to set", name))
+		return outbox.Invalid(fmt.Errorf("http: messages must not set the header %q", name))
 	}
 	return sink.CheckHeader(name, value)
 }

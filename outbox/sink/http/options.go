@@ -141,7 +141,7 @@ func (o Options) withDefaults() (Options, error) {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return o, errors.New("http: want a URL of http or https")
 	case u.User != nil:
-		return o, errors.New("http: the login is no part of the URL")
+		return o, errors.New("http: the URL must not contain a login")
 	case u.Scheme == "http" && !o.TLS.IsZero():
 		return o, errors.New("http: certificates without https://")
 	case o.Authorization != "" && o.User+o.Password != "":

@@ -1,6 +1,5 @@
-// Package sinktest is the conformance suite of sinks: what [outbox.Sink]
-// demands, tried against a real broker. Each sink's test says how to open it
-// and how to read what arrived, and calls [Run].
+// Package sinktest is the conformance suite of sinks: it tests the contract of [outbox.Sink] with a
+// real broker. Each sink's test provides a [Subject] and calls [Run].
 package sinktest
 
 import (
@@ -12,47 +11,41 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Subject is a sink with its broker. The fields that are nil or zero leave out
-// the tests that need them.
+// Subject is a sink with its broker. Tests that need a nil or zero field are skipped.
 type Subject struct {
-	// Open returns a new sink. Run closes it. It waits for its broker for long:
-	// one that is slow is not away.
+	// Open returns a new sink, which Run closes. It has long timeouts, so that a slow
+	// broker does not seem to be down.
 	Open func(t testing.TB) outbox.Sink
 
-	// OpenHasty returns one that gives a broker up soon that is away; it is for
-	// the test that kills the broker. Default: Open.
+	// OpenHasty returns a sink with short timeouts, for the test that kills the
+	// broker. Default: Open.
 	OpenHasty func(t testing.TB) outbox.Sink
 
-	// Topic returns the name of a new topic that takes messages and whose
-	// messages Read finds.
+	// Topic creates a topic that Read can read, and returns its name.
 	Topic func(t testing.TB) string
 
-	// Read returns what has arrived at a topic since it was made, as soon as
-	// that is at least n messages; it gives up when ctx ends. Messages of one
-	// key are in the order of their arrival.
+	// Read waits until a topic has at least n messages or ctx ends, and returns all
+	// of them. Messages of one key are in the order of their arrival.
 	Read func(ctx context.Context, t testing.TB, topic string, n int) []Received
 
-	// TooLarge is a size of payload that the broker, or the sink knowing the
-	// broker, refuses.
+	// TooLarge is a payload size that the broker, or the sink, refuses.
 	TooLarge int
 
-	// Missing returns a topic that the broker does not have and does not make.
+	// Missing returns a topic that does not exist and that the broker does not create.
 	Missing func(t testing.TB) string
 
-	// Dedups says that the broker drops a message with an identity that it has
-	// had.
+	// Dedups says that the broker drops duplicates, by identity.
 	Dedups bool
 
-	// Kill ends the broker without notice, Restart starts it again with what it
-	// had stored; both return when that is done.
+	// Kill kills the broker, Restart restarts it with its data; both return when that
+	// is done.
 	Kill, Restart func(t testing.TB)
 
-	// Settle makes what Topic has made just now outlast Kill, where a broker
-	// would forget it. May be nil.
+	// Settle makes new topics survive Kill, for brokers that would lose them. May be
+	// nil.
 	Settle func(t testing.TB)
 
-	// Stall makes the broker take connections or none, but answer nothing,
-	// until the function that it returns is called.
+	// Stall makes the broker answer nothing until resume is called.
 	Stall func(t testing.TB) (resume func())
 }
 
@@ -65,8 +58,7 @@ type Received struct {
 	Headers     map[string]string
 }
 
-// patience bounds every wait for what must happen, the restart of a broker among
-// that: it only keeps a fault from eating the test's own deadline.
+// patience bounds every wait, including the restart of a broker. Only a defect reaches it.
 const patience = 3 * time.Minute
 
 // Run tests the sink.
@@ -145,8 +137,7 @@ func (s Subject) read(t testing.TB, topic string, n int) []Received {
 	return got
 }
 
-// message makes a message with an id and a payload that tells its key and
-// number.
+// message returns a message with an id and a payload that contains its key and number.
 func message(topic, key string, n int) outbox.Message {
 	return outbox.Message{
 		ID: outbox.NewID(), Topic: topic, Key: key, Payload: fmt.Appendf(nil, `{"key":%q,"n":%d}`, key, n),
@@ -154,7 +145,7 @@ func message(topic, key string, n int) outbox.Message {
 	}
 }
 
-// publish sends what must be confirmed.
+// publish publishes messages that must all be confirmed.
 func publish(t testing.TB, snk outbox.Sink, msgs ...outbox.Message) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -179,7 +170,7 @@ func publish(t testing.TB, snk outbox.Sink, msgs ...outbox.Message) {
 	t.FailNow()
 }
 
-// answers sends messages of which some must fail, and returns one answer each.
+// answers publishes messages of which some must fail, and returns the error of each.
 func answers(t testing.TB, snk outbox.Sink, msgs ...outbox.Message) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -191,7 +182,7 @@ func answers(t testing.TB, snk outbox.Sink, msgs ...outbox.Message) []error {
 	return errs
 }
 
-// Server is what a broker of the lab can be made to suffer.
+// Server is a broker of the lab.
 type Server interface {
 	Kill()
 	Restart(ctx context.Context) error
@@ -199,7 +190,7 @@ type Server interface {
 	Resume()
 }
 
-// Suffer sets Kill, Restart and Stall by a server.
+// Suffer sets Kill, Restart and Stall.
 func (s Subject) Suffer(server Server) Subject {
 	s.Kill = func(testing.TB) { server.Kill() }
 	s.Restart = func(t testing.TB) {

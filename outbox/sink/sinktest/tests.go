@@ -61,7 +61,7 @@ func headers(t *testing.T, s Subject) {
 
 func sizes(t *testing.T, s Subject) {
 	topic := s.Topic(t)
-	// Noise in the one of 1 MB: a broker that compresses must not get it small.
+	// The payload of 1 MB is noise: a broker must not be able to compress it.
 	large := make([]byte, 1_000_000)
 	state := uint64(42)
 	for i := range large {
@@ -108,7 +108,7 @@ func orderOfKey(t *testing.T, s Subject) {
 	}
 }
 
-// checkOrder compares, for each key, the first arrivals with the order sent.
+// checkOrder checks for each key that messages first arrived in the order sent.
 func checkOrder(t testing.TB, sent []outbox.Message, got []Received) {
 	t.Helper()
 	order := func(yield func(func(key, identity string))) map[string][]string {
@@ -138,9 +138,9 @@ func checkOrder(t testing.TB, sent []outbox.Message, got []Received) {
 	}
 }
 
-// checkArrived compares what arrived with what may have, whatever the order.
-// More than once is allowed: a broker that hangs up over one message leaves the
-// sink in doubt about others.
+// checkArrived checks that all wanted messages arrived and no others, in any order. Duplicates are
+// allowed: if the broker closes the connection because of one message, the sink must send others
+// again.
 func checkArrived(t testing.TB, got []Received, want ...outbox.Message) {
 	t.Helper()
 	missing := map[string]bool{}
@@ -315,14 +315,14 @@ func withKeys(got []Received, msgs []outbox.Message) []Received {
 	})
 }
 
-// acceptable reports whether err is what a message may get because its broker
-// is away or its context ended: not its fault.
+// acceptable reports whether a message may get err because its broker is down or its context has
+// ended.
 func acceptable(err error) bool {
 	return outbox.IsUnavailable(err) || outbox.IsDoubtful(err) || errors.Is(err, outbox.ErrHeldBack) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// republish sends what is not confirmed again, as a relay does, until all is.
+// republish publishes until all messages are confirmed, as a relay does.
 func republish(t testing.TB, snk outbox.Sink, msgs []outbox.Message) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -354,8 +354,7 @@ func republish(t testing.TB, snk outbox.Sink, msgs []outbox.Message) {
 	}
 }
 
-// killed publishes from several goroutines, kills the broker in the middle and
-// starts it again.
+// killed publishes from several goroutines while it kills and restarts the broker.
 func killed(t *testing.T, s Subject) {
 	topic := s.Topic(t)
 	if s.Settle != nil {
@@ -398,7 +397,7 @@ func killed(t *testing.T, s Subject) {
 		}
 	}
 	s.Kill(t)
-	// While it is down, a call of its own sees that.
+	// A call while the broker is down fails.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	errs := snk.Publish(ctx, []outbox.Message{message(topic, "down", 0)})
 	cancel()

@@ -1,12 +1,11 @@
-// Package stdout writes messages to a stream, one line each: to try things out,
-// and to feed programs behind a pipe. With the format "json" a line is an
-// object:
+// Package stdout writes messages to a stream, one per line, for experiments and pipes. With the
+// format "json" a line is an object:
 //
 //	{"id":"018f…","topic":"orders","key":"42","headers":{…},"payload":{"n":1}}
 //
-// The payload is embedded if it is JSON, otherwise it is "text", or "base64" if
-// it is no UTF-8. With the format "payload" a line is the payload alone, and a
-// message whose payload has a line end is rejected.
+// A payload that is JSON is embedded, otherwise it is in "text", or in "base64" if it is not UTF-8.
+// With the format "payload" a line is only the payload, and a message whose payload contains a line
+// end is rejected.
 package stdout
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/weirdb/weir/outbox/sink"
 )
 
-// Options say what is written where.
+// Options of a sink.
 type Options struct {
 	// Format is "json" or "payload". Default: "json".
 	Format string
@@ -82,10 +81,10 @@ func New(_ context.Context, o Options) (*Sink, error) {
 	return s, nil
 }
 
-// String is "stdout:".
+// String returns "stdout:".
 func (s *Sink) String() string { return "stdout:" }
 
-// Close does not close the stream, which is not the sink's.
+// Close does not close the stream.
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +92,8 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// Publish implements [outbox.Sink]. A line is confirmed when the stream has
-// taken it, which says nothing about who reads it.
+// Publish implements [outbox.Sink]. A message is confirmed when its line was written, whether or not
+// anyone reads it.
 func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,7 @@ func (s *Sink) write(m *outbox.Message) error {
 	return nil
 }
 
-// line is a message as it is written.
+// line is a message as JSON.
 type line struct {
 	ID      string            `json:"id"` // the identity
 	Topic   string            `json:"topic"`
