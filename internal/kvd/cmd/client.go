@@ -548,12 +548,12 @@ func newKVLease() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease",
 		Short: "Grant, keep and end leases",
-		Long: `A lease ends when it was not kept (weir kv lease keep) for as long as its time to live,
-and the keys that are attached to it (weir kv put --lease) go with it. Its id is a fencing token: of two leases, the
-later one has the larger id.`,
+		Long: `A lease ends when it is not kept (weir kv lease keep) within its time to live, and the
+keys attached to it (weir kv put --lease) are deleted. Its id is a fencing token: a later
+lease has a larger id.`,
 	}
 	cmd.AddCommand(newKVLeaseGrant(),
-		newKVLeaseVerb("keep", "Make a lease last for another time to live from now", (*kv.Session).Keep),
+		newKVLeaseVerb("keep", "Start the time to live of a lease again", (*kv.Session).Keep),
 		newKVLeaseVerb("revoke", "End a lease and delete its keys", (*kv.Session).Revoke))
 	return cmd
 }
@@ -563,7 +563,7 @@ func newKVLeaseGrant() *cobra.Command {
 	var asJSON cli.JSON[kvLease]
 	cmd := &cobra.Command{
 		Use:     "grant TTL",
-		Short:   "Make a lease and print its id",
+		Short:   "Grant a lease and print its id",
 		Example: "  weir kv lease grant 30s",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -180,7 +180,7 @@ func TestKVImportGoesOn(t *testing.T) {
 	r := newKVRig(t, lab.KVConfig{})
 	to := r.second()
 	ctx, c := r.client()
-	const keys = 10_000
+	const keys = 6_000
 	fill(ctx, t, c, keys, func(i int) []byte { return []byte(strings.Repeat(fmt.Sprint(i), 20)) })
 	file := filepath.Join(t.TempDir(), "backup.kv")
 	sum := clitest.Decode[dump.Summary](t, program.Must(t, "kv", "export", "--json", file))

@@ -5,8 +5,8 @@ import "github.com/spf13/cobra"
 func newKVCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
-		Short: "Replicated key-value store that Redis clients speak to",
-		Long: `A key-value store on 1, 3 or 5 replicas, each on a disk of its own. Strong
+		Short: "Replicated key-value store for Redis clients",
+		Long: `A key-value store on 1, 3 or 5 replicas, each on its own disk. Strong
 operations are linearizable; weak ones are causal within their session and answered
 by the nearest replica. Redis clients work unmodified.
 

@@ -40,9 +40,9 @@ func newKVSimulateCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Play clusters with faults on virtual time and check what they promise",
+		Short: "Simulate clusters with faults in virtual time and check their guarantees",
 		Long: `Simulate whole clusters, with their disks, networks, clocks and clients, in one thread
-on virtual time. A seed decides every fault; the same seed gives the same run.
+in virtual time. A seed decides every fault; the same seed gives the same run.
 Afterwards all answers are checked: nothing acknowledged is lost or done twice, strong
 operations are linearizable, sessions get their guarantees, replicas agree.
 
