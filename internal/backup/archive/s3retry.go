@@ -151,7 +151,7 @@ func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer, err := t.next.RoundTrip(r)
 	if err != nil {
-		// The client sends the request again by itself, each time with another minute of silence.
+		// The client repeats the request, each time with another timeout.
 		if network := net.Error(nil); errors.As(err, &network) && network.Timeout() && r.Context().Err() == nil {
 			t.reporter.tell("%s: the server does not answer: %v; the request is sent again", t.place, err)
 		}

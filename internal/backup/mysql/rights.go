@@ -10,11 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Servers silently omit from their lists what an account cannot see. rights are the account's
-// privileges, by which weir can tell.
+// rights are the grants of an account. Servers silently omit from their lists what an account
+// cannot see; the grants tell whether a list is complete.
 type rights []right
 
-// right is one line of SHOW GRANTS about all of a database, or about mysql.proc.
+// right is one line of SHOW GRANTS that concerns whole databases, or mysql.proc.
 type right struct {
 	privileges map[string]bool
 	databases  *regexp.Regexp
