@@ -634,7 +634,7 @@ func (c *client) forgetSession() {
 	c.pins.held &= outlastReset
 	c.texts.forgetUnjudged(c.link)
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.lost = nil, nil, 0, 0, false
-	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws, c.diag.asks = false, false, false, false, false
+	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws, c.diag.asks, c.diag.asksRows = false, false, false, false, false, ""
 	c.settings.owed, c.settings.list = nil, trackedVariables{}
 	c.diag.last = lastStatement{idVersion: c.diag.last.idVersion + 1, ran: c.diag.last.ran} // FOUND_ROWS() survives a reset
 	c.status = mywire.StatusAutocommit

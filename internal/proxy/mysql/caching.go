@@ -235,7 +235,7 @@ func (ca *caching) whyNot(info *myscan.Statement, sh *sight.Shape, judged bool) 
 		return cache.SkipUnread
 	case routeOf(info) != routeRead || info.Effects != 0 || info.Verb == myscan.VerbShow:
 		return cache.SkipStatement
-	case c.pins.held != 0 || c.diag.asks || c.link != nil && c.diag.last.leftOn(c.link):
+	case c.pins.held != 0 || c.diag.alone() || c.link != nil && c.diag.last.leftOn(c.link):
 		return cache.SkipSession
 	case sh.KeptAlone():
 		return cache.SkipAnswer

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -26,9 +25,10 @@ import (
 // The diagnostics stay on the connection. A client whose statement failed or caused warnings
 // keeps the connection until its next command, unless others wait: then weir fetches the
 // warnings. Once a client has asked for warnings, its statements run beside no others, and if
-// its warnings are too long to fetch, it keeps its connection; so does a client that has asked
-// for anything else. weir refuses the one thing that it cannot get, diagnostics that are already
-// overwritten, and never makes them up.
+// its warnings are too long to fetch, it keeps its connection. The same goes for SELECT
+// ROW_COUNT() and SELECT FOUND_ROWS(), whose answer weir fetches in the client's own words. A
+// client that has asked for anything else keeps its connection. weir refuses the one thing that
+// it cannot get, diagnostics that are already overwritten, and never makes them up.
 
 // lastStatement is what weir knows about the diagnostics of the session's last statement.
 type lastStatement struct {
@@ -42,9 +42,10 @@ type lastStatement struct {
 	failed    bool
 	spread    bool   // it ran beside other clients' statements: its diagnostics are lost
 	ran       bool   // the session has run a statement that may have left diagnostics
-	probed    bool   // weir has queried the transaction state since: ROW_COUNT() is lost
-	stash     []byte // the fetched answer to SHOW WARNINGS
-	soft      bool   // the client keeps its backend only for SHOW WARNINGS
+	probed    bool   // weir has run something of its own there since: ROW_COUNT() is lost
+	stash     []byte // the fetched answer to stashOf
+	stashOf   string // showWarnings, or the client's question for a number of rows
+	soft      bool   // the client keeps its backend only for its diagnostics
 }
 
 // clear is for commands that leave no diagnostics.
@@ -449,8 +450,11 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 	}
 	l := &dg.last
 	switch {
-	case l.stash != nil && isShowWarnings(sql) && cmd == mywire.ComQuery:
+	case l.stash != nil && cmd == mywire.ComQuery && (sql == l.stashOf || isShowWarnings(sql) && l.stashOf == showWarnings):
 		c.reply(l.stash)
+		if l.stashOf != showWarnings {
+			l.stash, l.on, l.found, l.spread = nil, nil, nil, true // this one has overwritten it
+		}
 		return true
 	case l.warnings == 0 && !l.failed && info.Verb == myscan.VerbShow:
 		if c.link != nil {
@@ -459,6 +463,9 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		return false
 	case c.link == nil && l.on != nil && l.on.lastUser == c && l.on.Mode == core.ModeFree && !l.on.s.Closed:
 		return false // still there; take prefers that backend
+	}
+	if dg.asksRows == sql { // it was not enough to run its statements alone
+		c.pins.add(pinDiag)
 	}
 	dg.asked(cmd, sql)
 	c.responder.refuseHere(gone("what the last statement left"))
@@ -508,123 +515,6 @@ func asksForWarnings(sql string, info *myscan.Statement) bool {
 	return !strings.Contains(lower, "row_count") && !strings.Contains(lower, "found_rows")
 }
 
-func isShowWarnings(sql string) bool {
-	return strings.EqualFold(strings.Join(strings.Fields(strings.TrimRight(strings.TrimSpace(sql), ";")), " "), "show warnings")
-}
-
-// asked records that the client reads diagnostics. For warnings alone it need not keep its
-// connection.
-func (dg *diagnostics) asked(cmd byte, sql string) {
-	if c := dg.c; cmd == mywire.ComQuery && isShowWarnings(sql) && c.l.cfg.Mode == session.ModeAuto {
-		dg.asks = true
-	} else {
-		c.pins.add(pinDiag)
-	}
-}
-
-// keepsBackend reports whether the client keeps its backend only because it may ask why its
-// last statement failed: until others wait, or until the warnings are fetched.
-func (dg *diagnostics) keepsBackend() bool {
-	c := dg.c
-	switch {
-	case !dg.last.leftOn(c.link) || c.link.lastUser != c || c.l.cfg.Mode != session.ModeAuto || c.draining:
-		return false
-	case !c.p.soft.wanted():
-		dg.last.soft = true
-		c.p.soft.add(c)
-		return true
-	case dg.asks:
-		dg.fetchWarnings(nil)
-		return true
-	}
-	return false
-}
-
-// softDiagnostics are the clients that may keep a backend only for their diagnostics.
-type softDiagnostics struct {
-	p       *pool
-	clients []*client
-}
-
-// wanted reports whether such a backend is needed: others wait, here or in a pool that is to
-// get a connection from this one, or the pool is paused.
-func (so *softDiagnostics) wanted() bool {
-	p := so.p
-	return len(p.Excl) > 0 || len(p.Reads) > 0 || p.Paused || p.ConnManager().Owes()
-}
-
-// reclaim takes back backends that clients keep only for their diagnostics, if they are wanted.
-func (so *softDiagnostics) reclaim() {
-	if len(so.clients) == 0 || !so.wanted() {
-		return
-	}
-	for _, c := range so.clients {
-		c.diag.softly = false
-		if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && !c.s.Closed {
-			c.diag.fetchWarnings(nil)
-		}
-	}
-	so.clients = so.clients[:0]
-}
-
-// add adds a client that may keep a backend only for its diagnostics. From time to time it
-// removes those that no longer do.
-func (so *softDiagnostics) add(c *client) {
-	if c.diag.softly {
-		return
-	}
-	c.diag.softly = true
-	if len(so.clients) >= 2*len(so.p.Backends)+16 {
-		so.clients = slices.DeleteFunc(so.clients, func(c *client) bool {
-			c.diag.softly = c.diag.last.soft && !c.s.Closed
-			return !c.diag.softly
-		})
-	}
-	so.clients = append(so.clients, c)
-}
-
-// leftOn reports whether the last statement has left diagnostics on a connection.
-func (l *lastStatement) leftOn(b *backend) bool {
-	return (l.warnings > 0 || l.failed) && !l.spread && l.on == b
-}
-
-// fetchWarnings queries the warnings of the last statement, so that the backend can be used for
-// other statements, and then calls then unless it is nil. Warnings that are too long to keep
-// stay on the connection, and so does a client that reads them.
-func (dg *diagnostics) fetchWarnings(then func()) {
-	c := dg.c
-	b := c.link
-	if !dg.last.leftOn(b) || b.lastUser != c {
-		dg.last.soft, dg.last.spread = false, true // overwritten
-		c.quietSoon()
-		return
-	}
-	c.state.enter(stateAsking)
-	b.ask("SHOW WARNINGS", func(u *unit) {
-		c.state.leave(stateAsking)
-		dg.last.soft = false
-		dg.last.spread = true
-		switch at := len(u.resp) - b.answer.Tail(); {
-		case u.err != nil || at < 0:
-		case len(u.resp) <= maxStash:
-			// The client does not see the session state of this answer.
-			dg.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
-		case dg.asks:
-			c.pins.add(pinDiag)
-			if then == nil && b.Depth() == 0 {
-				b.lastUser, dg.last.spread = c, false // nothing has overwritten them
-			}
-		}
-		if then != nil && !b.s.Closed {
-			then()
-		}
-		c.resume()
-	})
-}
-
-// maxStash bounds the warnings that weir keeps for a client, in bytes.
-const maxStash = 64 << 10
-
 // diagnostics are what a client may query about its last statements: LAST_INSERT_ID(),
 // warnings, numbers of rows, sequences and GTIDs; also the hints that weir has warned about.
 type diagnostics struct {
@@ -634,7 +524,8 @@ type diagnostics struct {
 	draws     bool // it may have used a sequence
 	wroteGTID bool // one of its transactions has a GTID
 	last      lastStatement
-	asks      bool // it reads warnings: its statements run beside no others
+	asks      bool   // it reads warnings
+	asksRows  string // the text in which it reads a number of rows; "" if it does not
 	// keepsIDs: it has asked for a LAST_INSERT_ID() that was lost. Its writes with ids of its
 	// own join no groups.
 	keepsIDs bool

@@ -190,7 +190,7 @@ func (mv *clientMover) move() bool {
 		return false
 	}
 	if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && len(c.s.In) == 0 {
-		c.diag.fetchWarnings(nil) // it keeps its backend only for these
+		c.diag.fetch(nil) // it keeps its backend only for these
 		return false
 	}
 	if !mv.ready() {
@@ -218,6 +218,9 @@ func (mv *clientMover) pack(in, out []byte) *movedClient {
 		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID, Asks: d.asks,
 		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
+	}
+	if last.stashOf != showWarnings {
+		m.Stash = nil // numbers of rows do not move
 	}
 	var sets core.SettingsNumbers
 	m.Set, m.Start = sets.Of(c.set), sets.Of(c.settings.start)
@@ -411,7 +414,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	d, last := &c.diag, &c.diag.last
 	d.draws, d.keepsIDs, d.wroteGTID, d.asks = m.Draws, m.KeepsIDs, m.HasGTID, m.Asks
 	last.id, last.unknown, last.warnings, last.failed, last.ran = m.LastID, m.IDUnknown, m.Warnings, m.Failed, true
-	last.spread, last.probed, last.stash = m.Spread, m.Probed, m.Stash
+	last.spread, last.probed, last.stash, last.stashOf = m.Spread, m.Probed, m.Stash, showWarnings
 	if l.Draining() {
 		c.fatal(errShutdown())
 		return

@@ -249,8 +249,8 @@ func (tx *texts) judged() bool {
 	}
 	k.waiting = append(k.waiting, c)
 	if k.loading == 0 {
-		if c.diag.last.leftOn(c.link) && c.link.lastUser == c {
-			c.diag.fetchWarnings(nil) // which the load overwrites
+		if c.diag.leftOn(c.link) {
+			c.diag.fetch(nil) // which the load overwrites
 		}
 		k.load(c.link)
 	}

@@ -42,7 +42,7 @@ type lockProbe struct {
 // because the session has no state there that the next statement needs.
 func (fw *forwarder) mayMove(u *unit, info *myscan.Statement) bool {
 	c := fw.c
-	return routeOf(info) == routeRead && c.pins.held == 0 && !c.diag.asks && len(c.texts.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
+	return routeOf(info) == routeRead && c.pins.held == 0 && !c.diag.alone() && len(c.texts.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
 		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.hidesID
 }
 

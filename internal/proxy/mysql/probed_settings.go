@@ -105,7 +105,7 @@ func plainName(name string) bool {
 func (sg *settings) ask(b *backend, names []string) {
 	c := sg.c
 	if c.diag.last.leftOn(b) && b.lastUser == c {
-		c.diag.fetchWarnings(func() { sg.askValues(b, names) })
+		c.diag.fetch(func() { sg.askValues(b, names) })
 		return
 	}
 	sg.askValues(b, names)

@@ -323,7 +323,7 @@ func (rt *router) execute(msg []byte) int {
 // mayShare reports whether a read may run beside those of other clients.
 func (rt *router) mayShare(sharable bool) bool {
 	c := rt.c
-	return sharable && c.pins.held == 0 && !c.diag.asks && !c.p.facts.silent && c.autocommit() && c.p.facts.known &&
+	return sharable && c.pins.held == 0 && !c.diag.alone() && !c.p.facts.silent && c.autocommit() && c.p.facts.known &&
 		c.l.cfg.ReadLanes > 0 && c.l.cfg.Mode != session.ModeSession
 }
 
@@ -341,7 +341,7 @@ func (rt *router) mayFollow(st *stmt) bool {
 func (rt *router) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
 	c := rt.c
 	cfg := c.l.cfg
-	if c.inTx() || !c.autocommit() || c.pins.held != 0 || c.diag.asks || c.p.facts.silent || c.settings.awaitsGTID() || cfg.Mode == session.ModeSession || !c.p.facts.known || !c.p.facts.pipelines {
+	if c.inTx() || !c.autocommit() || c.pins.held != 0 || c.diag.alone() || c.p.facts.silent || c.settings.awaitsGTID() || cfg.Mode == session.ModeSession || !c.p.facts.known || !c.p.facts.pipelines {
 		return 0, false
 	}
 	switch h.Batch.Kind {

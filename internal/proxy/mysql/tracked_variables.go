@@ -156,7 +156,7 @@ func (sg *settings) putList(b *backend) {
 func (sg *settings) keepingWarnings(b *backend, then func()) {
 	c := sg.c
 	if c.diag.last.leftOn(b) && b.lastUser == c {
-		c.diag.fetchWarnings(then)
+		c.diag.fetch(then)
 		return
 	}
 	then()
