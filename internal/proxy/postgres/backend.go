@@ -270,8 +270,14 @@ func (b *backend) Goodbye() {
 	b.s.Close(io.EOF)
 }
 
-// Cut implements core.Backend.
-func (b *backend) Cut(err error) { b.s.Close(err) }
+// Cut implements core.Backend. A server that is busy with an overdue statement does not notice
+// that the connection is closed, and is told.
+func (b *backend) Cut(err error) {
+	b.s.Close(err)
+	if errors.Is(err, core.ErrOverdue) {
+		b.signal(func() {})
+	}
+}
 
 // malformed ends the connection for a message that cannot be read.
 func (b *backend) malformed(message string) {

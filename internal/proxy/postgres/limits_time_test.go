@@ -143,3 +143,26 @@ func TestLongTransactionIsEndedAndRolledBack(t *testing.T) {
 		t.Error("it is not counted")
 	}
 }
+
+// TestQueryTimeoutEndsAGroupOnTheServer: a member of a group is not cancelled, but its
+// connection is closed in the end. The server does not go on with the statement then.
+func TestQueryTimeoutEndsAGroupOnTheServer(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (k int)", "INSERT INTO t VALUES (1)", "CREATE FUNCTION slow() RETURNS bool LANGUAGE sql AS 'SELECT pg_sleep(1000) IS NULL'")
+	w := start(t, db, func(c *postgres.Config) {
+		c.QueryTimeout, c.TrustFunctions = 300*time.Millisecond, []string{"slow"} // weir does not see that it sleeps
+	})
+	c := w.wire()
+	eventually(t, "writes are grouped", func() bool {
+		c.ask("/* batch */ UPDATE t SET k = 1")
+		return w.pool().Grouped > 0
+	})
+	c.send(query("/* batch */ UPDATE t SET k = 2 WHERE slow()"))
+	if e := errorIn(c.ready()); e == nil || e.Code != pgwire.CodeConnectionFailure || !strings.Contains(e.Detail, core.ErrOverdue.Error()) {
+		t.Errorf("a grouped write that is overdue: %+v", e)
+	}
+	eventually(t, "the server has ended it", func() bool {
+		return countOnServer(t, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%slow()%' AND datname = '"+db+"'") == 0
+	})
+	c.want("SELECT k FROM t", "[k] (1) SELECT_1 I")
+}
