@@ -53,6 +53,8 @@ func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 					other.ready()
 				}
 			}
+			w := start(t, db, func(c *postgres.Config) { c.PoolSize = 3 })
+			others := []*wire{w.wire(), w.wire()} // for the backends that are left: one is pinned
 			for i, way := range []struct {
 				name   string
 				params []pgwire.Param
@@ -71,8 +73,6 @@ func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 				if i > testkit.Rounds(0, 2) && enc.name != "SJIS" {
 					break // the same in all of them
 				}
-				w := start(t, db, func(c *postgres.Config) { c.PoolSize = 3 })
-				others := []*wire{w.wire(), w.wire()} // for the backends that are left: one is pinned
 				for _, form := range []struct {
 					name string
 					text func(sql string) []byte
@@ -121,12 +121,6 @@ func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 						c.close()
 						check(how+", after it has left", others)
 					}
-				}
-				for _, other := range others {
-					other.close()
-				}
-				if err := w.stop(); err != nil {
-					t.Fatal(err)
 				}
 			}
 		})
