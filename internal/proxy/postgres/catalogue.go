@@ -51,10 +51,8 @@ type routine struct {
 // A reader gathers the facts of one database. It runs outside of the loop, step by
 // step: next returns a query, feed takes its rows.
 type reader struct {
-	trusted  []string                  // functions that the configuration trusts
-	builtins string                    // OIDs of the functions of pg_catalog that have effects
-	effects  map[string]sqlscan.Effect // of those functions, by OID
-	named    map[string]sqlscan.Effect // and by name
+	trusted  []string // functions that the configuration trusts
+	builtins *builtins
 
 	stamp    string
 	facts    map[node]*fact
@@ -65,13 +63,17 @@ type reader struct {
 	err      error
 }
 
-// newReader returns a reader; what old knows of the server itself remains valid.
-func newReader(trusted []string, old *index) *reader {
-	r := &reader{trusted: trusted, facts: make(map[node]*fact), edges: make(map[node][]node)}
-	if old != nil {
-		r.builtins, r.effects, r.named = old.builtins, old.effects, old.named
-	}
-	return r
+// builtins are the functions of pg_catalog that have effects. They are the same in every
+// database of a server. Never changed.
+type builtins struct {
+	oids    string                    // as a list
+	effects map[string]sqlscan.Effect // by OID
+	named   map[string]sqlscan.Effect // by name
+}
+
+// newReader returns a reader, which asks for the server's functions if known is nil.
+func newReader(trusted []string, known *builtins) *reader {
+	return &reader{trusted: trusted, builtins: known, facts: make(map[node]*fact), edges: make(map[node][]node)}
 }
 
 // next returns the next query, "" when everything is known.
@@ -79,10 +81,10 @@ func (r *reader) next() string {
 	switch {
 	case r.err != nil:
 		return ""
-	case r.effects == nil:
+	case r.builtins == nil:
 		return quietly + builtinSQL
 	case r.step == 0:
-		return quietly + "SELECT 'stamp', (" + stampSQL + "), '', '', '', '', ''" + fmt.Sprintf(scanSQL, r.builtins)
+		return quietly + "SELECT 'stamp', (" + stampSQL + "), '', '', '', '', ''" + fmt.Sprintf(scanSQL, r.builtins.oids)
 	}
 	r.settleNames()
 	r.frontier = r.frontier[:0]
@@ -111,7 +113,7 @@ const (
 // columns is how many columns the query has that next gave.
 func (r *reader) columns() int {
 	switch {
-	case r.effects == nil:
+	case r.builtins == nil:
 		return builtinColumns
 	case r.step == 0:
 		return scanColumns
@@ -121,8 +123,8 @@ func (r *reader) columns() int {
 
 // feed takes the rows of the query that next gave.
 func (r *reader) feed(rows [][][]byte) {
-	if r.effects == nil {
-		r.learnBuiltins(rows)
+	if r.builtins == nil {
+		r.builtins = readBuiltins(rows)
 		return
 	}
 	r.step++
@@ -165,20 +167,22 @@ func (r *reader) feed(rows [][][]byte) {
 	}
 }
 
-func (r *reader) learnBuiltins(rows [][][]byte) {
-	r.effects, r.named = make(map[string]sqlscan.Effect), make(map[string]sqlscan.Effect)
+// readBuiltins takes the rows of builtinSQL.
+func readBuiltins(rows [][][]byte) *builtins {
+	f := &builtins{effects: make(map[string]sqlscan.Effect), named: make(map[string]sqlscan.Effect)}
 	var oids []string
 	for _, row := range rows {
 		if len(row) == builtinColumns {
 			if e := builtinEffects(string(row[1])); e != 0 && isOID(string(row[0])) {
 				oid := string(row[0])
-				r.effects[oid], r.named[string(row[1])] = e, e
+				f.effects[oid], f.named[string(row[1])] = e, e
 				oids = append(oids, oid)
 			}
 		}
 	}
 	slices.Sort(oids)
-	r.builtins = strings.Join(oids, ",")
+	f.oids = strings.Join(oids, ",")
+	return f
 }
 
 func (r *reader) fact(kind nodeKind, oid, name string) *fact {
@@ -283,7 +287,7 @@ func (r *reader) function(oid, name, schema, lang, kind, rest string) {
 func (r *reader) tree(kind nodeKind, oid, name, hits string) {
 	f := r.fact(kind, oid, name)
 	for h := range strings.SplitSeq(hits, ",") {
-		e := r.effects[h]
+		e := r.builtins.effects[h]
 		if h == "0" {
 			e = sqlscan.EffSessionRead
 		}
@@ -335,7 +339,7 @@ func (r *reader) settleNames() {
 // names is the index as far as it is known.
 func (r *reader) names() *index {
 	x := &index{names: make(map[string]nameEffects), stamp: r.stamp}
-	for name, e := range r.named {
+	for name, e := range r.builtins.named {
 		if name != "set_config" { // the text shows more about it
 			x.names[name] = nameEffects{read: e, write: e}
 		}
@@ -368,7 +372,7 @@ func (r *reader) index() (*index, error) {
 		return nil, r.err
 	}
 	x := r.names()
-	x.builtins, x.effects, x.named = r.builtins, r.effects, r.named
+	x.named = r.builtins.named
 	for _, rt := range r.routines {
 		x.bodies.add(rt.body)
 	}

@@ -101,7 +101,8 @@ func (f *dbCatalogue) read(b *backend) {
 	f.reads++
 	sent := f.l.Now
 	f.on, f.began = b, sent
-	r := newReader(f.l.cfg.TrustFunctions, f.last)
+	version := b.params["server_version"]
+	r := newReader(f.l.cfg.TrustFunctions, f.l.srv.builtins.of(version))
 	done := make(chan struct{}, 1)
 	var step func(sql string)
 	step = func(sql string) {
@@ -115,6 +116,7 @@ func (f *dbCatalogue) read(b *backend) {
 				f.failed(b, err)
 				return
 			}
+			f.l.srv.builtins.learn(version, r.builtins)
 			f.install(x, sent)
 			if f.again {
 				f.again = false

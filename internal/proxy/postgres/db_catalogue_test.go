@@ -2,10 +2,13 @@ package postgres_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
 
 // held has every client begin a transaction, so that each has another backend, runs
@@ -169,4 +172,28 @@ func TestWithoutTheCatalogueEachClientKeepsItsBackend(t *testing.T) {
 		a.ask("SELECT count(*) AS n FROM t")
 		return strings.HasPrefix(console.ask("SHOW CATALOGUES"), columns+"("+db+",known,")
 	})
+}
+
+// TestTheServersFunctionsAreReadOnce: they are the same in every database, and on every loop.
+func TestTheServersFunctionsAreReadOnce(t *testing.T) {
+	t.Parallel()
+	var sent proxytest.Lines
+	gateway := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+		go func() { _, _ = io.Copy(io.MultiWriter(be, &sent), client); _ = be.Close() }()
+		go func() { _, _ = io.Copy(client, be); _ = client.Close() }()
+	})
+	one, other := database(t), database(t)
+	w := start(t, one, func(c *postgres.Config) {
+		c.Postgres.Address = gateway
+		c.ShareBuiltins(nil)
+	})
+	for _, db := range []string{one, other} {
+		dialWire(t, w.Addr().String(), db).want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	}
+	if n := len(sent.With("prorettype")); n != 1 {
+		t.Errorf("weir has asked for them %d times", n)
+	}
+	if n := len(sent.With("UNION ALL SELECT 'func'")); n != 2 {
+		t.Errorf("weir has read %d databases", n)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
@@ -73,6 +72,12 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 // Restless has the channels of clients that listen move after each statement.
 func (c *Config) Restless() { c.restless = true }
 
+// KnownBuiltins are the functions that servers have.
+type KnownBuiltins = knownBuiltins
+
+// ShareBuiltins has a proxy take from known what the server's functions do.
+func (c *Config) ShareBuiltins(known *KnownBuiltins) { c.builtins = known }
+
 // Dial connects as to the server.
 func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return s.cfg().Postgres.Dial(ctx, "tcp", address)
@@ -104,12 +109,12 @@ func Questions(table string) map[string]string {
 		"reset":      setIfReset(session.Setting{Name: "work_mem", Value: "5MB", Literal: true}) + setIfReset(session.Setting{Name: "a.b", Value: "c", Literal: true}),
 		"edges":      quietly + fmt.Sprintf(edgeSQL, "f,t,o,r,w", "1247,23,96,1259,1259"),
 	}
-	r.effects, r.builtins = map[string]sqlscan.Effect{}, "1,2"
+	r.builtins = &builtins{oids: "1,2"}
 	all["scan"] = r.next()
 	return all
 }
 
 // Guards are those texts that have parameters.
 func Guards() []string {
-	return []string{own(typesGuardSQL), own(columnsGuardSQL), own(domainsGuardSQL), own(domainsColumnsGuardSQL), own(serialGuardSQL)}
+	return []string{typesGuardSQL, columnsGuardSQL, domainsGuardSQL, domainsColumnsGuardSQL, serialGuardSQL}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
@@ -102,6 +103,23 @@ var byString = strings.Fields(`
 	array_in array_recv domain_in domain_recv multirange_in multirange_recv
 	pg_input_error_info pg_input_is_valid range_in range_recv record_in record_recv
 	satisfies_hash_partition`)
+
+// knownBuiltins are the functions of servers by their version, so that weir asks for them once
+// and not for each database on each loop. Safe for concurrent use.
+type knownBuiltins struct{ byVersion sync.Map } // string: *builtins
+
+// of returns nil if they are not known, as where the server does not tell its version.
+func (k *knownBuiltins) of(version string) *builtins {
+	b, _ := k.byVersion.Load(version)
+	f, _ := b.(*builtins)
+	return f
+}
+
+func (k *knownBuiltins) learn(version string, f *builtins) {
+	if version != "" && len(f.effects) > 0 {
+		k.byVersion.Store(version, f)
+	}
+}
 
 // builtinEffects returns what calling a function of pg_catalog may do to the
 // session and how it may run; 0 if nothing needs to be known of it.

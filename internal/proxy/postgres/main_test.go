@@ -35,6 +35,8 @@ var shared struct {
 	// admins are sessions of the superuser in the database postgres, which askServer takes
 	// in turn: to begin one and to end it takes the server 5 ms of work.
 	admins chan *pgconn.PgConn
+
+	builtins postgres.KnownBuiltins
 }
 
 // TestMain runs the tests against one real server and then checks that they
@@ -317,6 +319,9 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 			DrainTimeout: time.Second,
 			Log:          proxytest.Log(tb),
 		},
+	}
+	if server == shared.server {
+		cfg.ShareBuiltins(&shared.builtins)
 	}
 	if change != nil {
 		change(&cfg)

@@ -51,8 +51,7 @@ type index struct {
 	// bodies has the names in the bodies of functions, also those that refer to nothing yet.
 	bodies bodyNames
 
-	builtins       string // see reader
-	effects, named map[string]sqlscan.Effect
+	named map[string]sqlscan.Effect // of builtins
 }
 
 func (x *index) add(name string, c nameEffects) {

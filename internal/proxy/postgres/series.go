@@ -294,7 +294,7 @@ type serials struct {
 }
 
 func (s *serials) init(p *pool) {
-	s.p, s.guard = p, p.stmts.internal(own(serialGuardSQL))
+	s.p, s.guard = p, p.stmts.internal(serialGuardSQL)
 }
 
 func (s *serials) forget() { clear(s.m) }
@@ -385,7 +385,7 @@ func serialSQL(name string) string {
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_index`+deps+`p.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.objid = d.indexrelid WHERE d.indrelid = c.oid)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= 16384 AND o.oprleft < 16384 AND o.oprright < 16384 AND o.oprname = ANY (ARRAY[`+strings.Join(ops, ", ")+`]::pg_catalog.name[]))
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_cast k WHERE k.oid >= 16384 AND k.castsource < 16384 AND k.casttarget < 16384)
- AND (SELECT s.setting::int >= 500 FROM pg_catalog.pg_settings s WHERE s.name = 'deadlock_timeout'),
+ AND pg_catalog.current_setting('deadlock_timeout', true)::pg_catalog.interval >= '500ms'::pg_catalog.interval,
  (SELECT pg_catalog.string_agg(a.attname, pg_catalog.chr(1)) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
  FROM pg_catalog.pg_class c WHERE c.oid = `) + `pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
@@ -393,8 +393,8 @@ func serialSQL(name string) string {
 // serialGuardSQL fails, by a division by zero, unless the name still refers to the same
 // table in the same version without triggers that do anything. It runs
 // after the members, whose locks keep the table from changing.
-const serialGuardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
- WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
+var serialGuardSQL = own(`SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
+ WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers)
 
 // builtinParams reports whether a Parse message's parameters, after its text, are all of
 // built-in types, or have no type yet.

@@ -46,6 +46,7 @@ type Server struct {
 	roleChecks roleChecks
 	away       availability
 	hubs       hubs
+	builtins   *knownBuiltins
 
 	identities identities
 	hosts
@@ -60,6 +61,9 @@ func New(cfg Config) (*Server, error) {
 	s := new(Server)
 	s.config.Store(&cfg)
 	s.Way.s = s
+	if s.builtins = cfg.builtins; s.builtins == nil {
+		s.builtins = new(knownBuiltins)
+	}
 	s.Process, s.Sockets = cfg.Process, cfg.Sockets
 	s.hosts = hosts{srv: s, roles: upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })}
 	s.creds.init(&cfg)

@@ -209,26 +209,26 @@ const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
 
 // The guards. quietDomains costs the server almost as much as everything else, so
 // it is only used for tables that may have domains; others are guarded by their types.
-const (
-	typesGuardSQL = guardSQL + `
+var (
+	typesGuardSQL = own(guardSQL + `
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-  AND a.atttypid >= 16384 AND a.atttypid <> ALL ($7::pg_catalog.oid[]))`
-	domainsGuardSQL = guardSQL + `
- AND ` + quietDomains
+  AND a.atttypid >= 16384 AND a.atttypid <> ALL ($7::pg_catalog.oid[]))`)
+	domainsGuardSQL = own(guardSQL + `
+ AND ` + quietDomains)
 
 	// The INSERT before has locked the table: the columns found are those that it used.
-	columnsGuardSQL = guardSQL + `
- AND $7 = ` + columnsSQL
-	domainsColumnsGuardSQL = columnsGuardSQL + `
- AND ` + quietDomains
+	columnsGuardSQL = own(guardSQL + `
+ AND $7 = ` + columnsSQL)
+	domainsColumnsGuardSQL = columnsGuardSQL + own(`
+ AND `+quietDomains)
 )
 
 // guards are the statements of a pool that guard tables which may have domains, or may not.
 type guards struct{ types, domains, columns, domainsColumns *stmt }
 
 func (g *guards) init(p *pool) {
-	g.types, g.domains = p.stmts.internal(own(typesGuardSQL)), p.stmts.internal(own(domainsGuardSQL))
-	g.columns, g.domainsColumns = p.stmts.internal(own(columnsGuardSQL)), p.stmts.internal(own(domainsColumnsGuardSQL))
+	g.types, g.domains = p.stmts.internal(typesGuardSQL), p.stmts.internal(domainsGuardSQL)
+	g.columns, g.domainsColumns = p.stmts.internal(columnsGuardSQL), p.stmts.internal(domainsColumnsGuardSQL)
 }
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {
