@@ -69,7 +69,7 @@ func TestBackupThatIsKilledIsResumed(t *testing.T) {
 		state  string
 	}{
 		{os.Kill, -1, "", "its writer died"},
-		{syscall.SIGTERM, cli.ExitFailed, "--resume=", "it was given up"},
+		{syscall.SIGTERM, cli.ExitFailed, "--resume=", "it was stopped"},
 	} {
 		t.Run(c.signal.String(), func(t *testing.T) {
 			repo := t.TempDir()

@@ -75,7 +75,7 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 		}
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"not empty"}, "restore", place, "--to-dir", data)
-	program.Refuse(t, cli.ExitFailed, []string{"consistent from"}, "restore", place, "--to-dir", data+"2", "--target-lsn", "0/1")
+	program.Refuse(t, cli.ExitFailed, []string{"not consistent before"}, "restore", place, "--to-dir", data+"2", "--target-lsn", "0/1")
 
 	segment := filepath.Join(t.TempDir(), "segment")
 	program.Must(t, "wal-fetch", "--system", c.Logs[0].SystemID, place, c.Logs[0].Last, segment)
