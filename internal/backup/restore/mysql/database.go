@@ -293,7 +293,7 @@ func (d *database) fit(ctx context.Context) error {
 // there is a journal: a resumed restore takes objects that the journal does not list for its own
 // interrupted work, and drops them.
 func (d *database) fitPart(ctx context.Context) error {
-	there, err := d.names(ctx, d.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
+	there, err := folded(ctx, d, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
 	if err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (d *database) fitPart(ctx context.Context) error {
 		entries = append(entries, t.entry)
 	}
 	for _, e := range entries {
-		if there[e.Name] {
+		if there[d.fold(e.Name)] {
 			return fmt.Errorf("%s exists already (--clean drops what the backup contains)", e)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -211,14 +210,9 @@ func (l loader) refill(ctx context.Context) error {
 // been loaded. An interrupted run has made the triggers of a table some of whose rows had failed:
 // those that are gone are made again.
 func (l loader) besides(ctx context.Context) error {
-	triggers, err := l.names(ctx, l.main, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
+	triggers, err := folded(ctx, l.database, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
 	if err != nil {
 		return fmt.Errorf("look for triggers: %w", err)
-	}
-	if l.folds {
-		for name := range maps.Clone(triggers) {
-			triggers[l.fold(name)] = true
-		}
 	}
 	for _, t := range l.tables {
 		if !l.opts.DataOnly && !l.journal.Has(t.entry.String()) || l.journal.Has(t.rowsStep()) {

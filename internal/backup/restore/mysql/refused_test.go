@@ -192,6 +192,10 @@ func TestResumeWhereNamesFold(t *testing.T) {
 	if _, err := to.restoreCtx(t.Context(), o); err != nil {
 		t.Error(err)
 	}
+	o.Resume, o.Filter.Tables = false, []string{"?pper"}
+	if _, err := to.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--clean") {
+		t.Errorf("a part beside a table of the same name: %v", err)
+	}
 }
 
 // TestEngineWithoutTransactions: where a table has one, rows of a run that was interrupted are not

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -430,6 +431,15 @@ func (d *database) names(ctx context.Context, s *my.Session, sql string) (map[st
 		return nil, fmt.Errorf("see what is there already: %w", err)
 	}
 	return there, nil
+}
+
+// folded returns the names of tables that a query yields, as keys.
+func folded(ctx context.Context, d *database, sql string) (map[string]bool, error) {
+	names, err := d.names(ctx, d.main, sql)
+	for name := range maps.Clone(names) {
+		names[d.fold(name)] = true
+	}
+	return names, err
 }
 
 // foreignKeys creates them one table after the other: with checks off, servers only store them
