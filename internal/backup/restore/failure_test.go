@@ -19,6 +19,20 @@ func TestIdentityIsThatOfThePart(t *testing.T) {
 	}
 }
 
+// Versions of weir that did not record the part wrote the journal of the whole for each.
+func TestJournalOfAnOlderPartIsRefused(t *testing.T) {
+	t.Parallel()
+	j, part := &Journal{}, &Options{Resume: true, Filter: bulk.Filter{Tables: []string{"a"}}}
+	j.Add("backup b database d")
+	err := j.Check("schema weir_restore", "b", "d", part)
+	if err == nil || !strings.Contains(err.Error(), "older version of weir") || !strings.Contains(err.Error(), "drop what that restore has created, with schema weir_restore") {
+		t.Error(err)
+	}
+	if err := j.Check("schema weir_restore", "b", "d", &Options{Resume: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStatementsAreShownWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{

@@ -52,7 +52,7 @@ func (j *Journal) Check(place, backup, database string, o *Options) error {
 		return fmt.Errorf("an interrupted restore is in the database (%s): continue it with --resume, or drop the database and start over", place)
 	}
 	if j.Begun() && !j.Has(o.Identity(backup, database)) {
-		return fmt.Errorf("the interrupted restore in the database is not of database %s of backup %s, or of another part of it: --resume needs the same backup and the same flags, such as --table or --data-only", database, backup)
+		return fmt.Errorf("the interrupted restore in the database (%s) is not of database %s of backup %s, or it is of another part of it, or of a part and by an older version of weir: --resume needs the same backup and the same flags, such as --table or --data-only; or drop what that restore has created, with %[1]s, and start over", place, database, backup)
 	}
 	return nil
 }
