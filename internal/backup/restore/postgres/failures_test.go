@@ -178,7 +178,7 @@ func TestSandbox(t *testing.T) {
 // TestMakesTheDatabaseOfTheDSN makes the database that the DSN names.
 func TestMakesTheDatabaseOfTheDSN(t *testing.T) {
 	r := newRig(t, server(t), "CREATE TABLE t AS SELECT 1 AS a")
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	r.dropAfter("named_by_dsn")
 	o := restore.Options{DSN: r.p.DSN("named_by_dsn"), Create: true}
 	if _, err := r.restore(o); err != nil {

@@ -488,7 +488,7 @@ func TestServerStops(t *testing.T) {
 // was killed, and shows only when the resumed one has looked for it.
 func TestResumeBesideTheMaking(t *testing.T) {
 	r := newRig(t, server(t), "CREATE TABLE t AS SELECT 1 AS a")
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	target := r.db + "_copy"
 	r.dropAfter(target)
 	plain := r.repo

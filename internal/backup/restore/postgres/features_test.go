@@ -227,7 +227,7 @@ func TestErrorsNameTheObject(t *testing.T) {
 
 func TestVerifyFindsADifference(t *testing.T) {
 	r := newRig(t, server(t), shop)
-	r.mustBackup(backup.Options{Checksums: true})
+	r.backedUp()
 	target := r.db + "_copy"
 	r.createDB(target)
 	if _, err := r.restore(restore.Options{DSN: r.p.DSN(target), SchemaOnly: true}); err != nil {

@@ -156,7 +156,7 @@ func TestInterruptedClusterResumes(t *testing.T) {
 // gone, and goes on with what they do.
 func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
 	r := newRig(t, server(t), three)
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	into := r.db + "_copy"
 	r.createDB(into)
 	repo, g := archivetest.NewGate(t, r.repo, "data/", 0)
