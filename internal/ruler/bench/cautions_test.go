@@ -35,7 +35,7 @@ func TestCautionsStandAboveAll(t *testing.T) {
 		{"quiet", pair(), ""},
 		{"a third disturbed", pair(disturb(2)), ""},
 		{"most disturbed", pair(disturb(5)), "disturbed 10 of 12 rounds: do not quote absolute figures"},
-		{"one round", rounds(pair(), 1), "1 of 1 experiments had no more"},
+		{"one round", rounds(pair(), 1), "1 of 1 experiments had only one"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			doc := Document("x", tc.in)

@@ -45,7 +45,7 @@ func TestPublishedSweepIsConfounded(t *testing.T) {
 func TestPublishedProfileIsOfAColdPool(t *testing.T) {
 	shares := map[string]float64{SegmentConnect: 60, SegmentQueue: 24, SegmentServer: 16}
 	r := result(withPool("pool 100", 100, 1018, split(100, shares, func(b *Boundary) { b.Connects, b.Cold = 99, true })))
-	if got := claims(r, "cold-pool"); !strings.Contains(got, "up to 84 % of the time is the price of a cold pool") {
+	if got := claims(r, "cold-pool"); !strings.Contains(got, "up to 84 % of the time is the cost of a cold pool") {
 		t.Errorf("cold-pool = %q", got)
 	}
 	if got := claims(r, "pool-small") + claims(r, "pool-wait"); got != "" {

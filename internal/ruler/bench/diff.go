@@ -243,7 +243,7 @@ func cautions(a, b *Result) []string {
 	}
 	x, y := flushBeside(a), flushBeside(b)
 	if x > 0 && y > 0 && (x > flushLimit*y || y > flushLimit*x) {
-		out = append(out, fmt.Sprintf("a flush cost %s beside one and %s beside the other: what is bound by the disk cannot be compared", Micros(x), Micros(y)))
+		out = append(out, fmt.Sprintf("a flush cost %s around one run and %s around the other: cases that are bound by the disk cannot be compared", Micros(x), Micros(y)))
 	}
 	return out
 }

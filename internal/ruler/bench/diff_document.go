@@ -54,14 +54,14 @@ func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
 // NoiseTable shows how much each metric varies without any change.
 func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 	t := report.Table{
-		Title: "What these figures move by themselves",
+		Title: "How much each metric varies without a change",
 		Columns: []report.Column{
 			{Name: "metric"},
 			{Name: "median", Numeric: true},
 			{Name: "in turn", Numeric: true},
 			{Name: "apart", Numeric: true},
 		},
-		Note: "In turn: the largest difference that two sides measured in turn leave open. Apart: the largest difference between two stretches of the run. A gate with --noise does not hold less against a change.",
+		Note: "In turn: the largest difference that two sides measured in turn leave open. Apart: the largest difference between two stretches of the run. A gate with --noise ignores smaller losses.",
 	}
 	for _, m := range Metrics() {
 		if f, ok := floors[m.Key]; ok && !m.Detail {
@@ -116,7 +116,7 @@ func (d *Diff) section() report.Section {
 	s := report.Section{Title: d.Experiment}
 	s.Text = append(s.Text, fmt.Sprintf("First: %s. Second: %s. Ratios are second over first.", d.A, d.B))
 	for _, f := range d.Failing {
-		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("In %s, %s of 1000 operations fail, and %s before.", f.Case, Figure(f.B), Figure(f.A))})
+		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("In %s, %s of 1000 operations fail; before, it was %s.", f.Case, Figure(f.B), Figure(f.A))})
 	}
 	for _, w := range d.Warnings {
 		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:1]) + w[1:] + "."})

@@ -120,7 +120,7 @@ func TestDiffWarns(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(d.Warnings, "\n")
-	for _, want := range []string{"kernel: 6 in one, 7", "servers: PostgreSQL 15.1 in one, none", "the second is of an interrupted run", "the second was disturbed in 2 of 20 rounds", "60 us beside one and 3 ms beside the other"} {
+	for _, want := range []string{"kernel: 6 in one, 7", "servers: PostgreSQL 15.1 in one, none", "the second is of an interrupted run", "the second was disturbed in 2 of 20 rounds", "60 us around one run and 3 ms around the other"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %q in\n%s", want, got)
 		}

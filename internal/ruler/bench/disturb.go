@@ -43,7 +43,7 @@ func markDisturbed(r *Result) {
 			s.Disturbed = nil
 			note := func(format string, args ...any) { s.Disturbed = append(s.Disturbed, fmt.Sprintf(format, args...)) }
 			if p := worstFlush(s); usual > 0 && needsDisk(s) && float64(p) > flushLimit*usual {
-				note("a flush cost %s beside this round, %s in the median of all", Micros(float64(p)), Micros(usual))
+				note("a flush cost %s around this round; the median is %s", Micros(float64(p)), Micros(usual))
 			}
 			m := s.Machine
 			if m == nil || m.Seconds < 0.5 || r.Env.Cores == 0 { // ticks are 10 ms: too coarse for less
@@ -57,10 +57,10 @@ func markDisturbed(r *Result) {
 				note("other processes used %.0f %% of the processors", 100*share)
 			}
 			if m.PressureKnown && m.MemoryWait > memoryLimit {
-				note("memory was waited for during %.0f %% of the time", 100*m.MemoryWait)
+				note("processes waited for memory during %.0f %% of the time", 100*m.MemoryWait)
 			}
 			if len(waits) >= 4 && m.PressureKnown && m.CPUWait-Median(waits) > pressureLimit {
-				note("processors were waited for during %.0f %% of the time, %.0f %% in the median round", 100*m.CPUWait, 100*Median(waits))
+				note("processes waited for processors during %.0f %% of the time; in the median round, %.0f %%", 100*m.CPUWait, 100*Median(waits))
 			}
 		}
 	}

@@ -220,7 +220,7 @@ func Figure(v float64) string {
 // measured cold.
 func ColdTable(r *Result) []report.Table {
 	t := report.Table{
-		Title: "Before the window",
+		Title: "Before the measured window",
 		Columns: []report.Column{
 			{Name: "case"},
 			{Name: "settled after", Unit: "s", Numeric: true},
@@ -229,7 +229,7 @@ func ColdTable(r *Result) []report.Table {
 			{Name: "warm p50", Unit: "ms", Numeric: true},
 			{Name: "warm p99", Unit: "ms", Numeric: true},
 		},
-		Note: "Cold is what opens connections and fills caches. None of it is in any other figure.",
+		Note: "Cold is the time in which connections are opened and caches filled. No other figure includes it.",
 	}
 	for _, c := range r.Cases {
 		cold := &measure.Hist{}

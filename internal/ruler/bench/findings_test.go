@@ -66,7 +66,7 @@ func TestFindingsForAndAgainst(t *testing.T) {
 		{"sweet-spot", "all alike", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 1001, 8)), ""},
 		{"plateau", "all alike", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 1001, 8)), "cannot be told apart"},
 		{"plateau", "one clear best", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},
-		{"degradation", "past the best", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8), testCase("w10", "10", 1500, 8)), "10 ms of window is past the best: 0.50x [0.50, 0.50] of the throughput of 1 ms"},
+		{"degradation", "past the best", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8), testCase("w10", "10", 1500, 8)), "10 ms of window is beyond the best: 0.50x [0.50, 0.50] of the throughput of 1 ms"},
 		{"degradation", "best is last", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},
 		{"adaptive", "beats fixed", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8), testCase("ad", "adaptive", 6000, 8)), "ad reaches 2.00x [2.00, 2.00] of the throughput of the best fixed level, w1, at 0.50x"},
 		{"adaptive", "none there", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},
@@ -92,7 +92,7 @@ func TestFindingsForAndAgainst(t *testing.T) {
 		{"errors", "some", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.Errors = map[string]int64{"40001": 2} }))), "a: 12 x 40001"},
 		{"errors", "none", result(testCase("a", "0", 1000, 8)), ""},
 		{"noise", "calm", result(testCase("a", "0", 1000, 8)), ""},
-		{"noise", "wild", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.Ops += int64(s.Round) * 100 }))), "moved by more than 25 %"},
+		{"noise", "wild", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.Ops += int64(s.Round) * 100 }))), "varied by more than 25 %"},
 	} {
 		got := claims(tc.in, tc.id)
 		if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
@@ -162,7 +162,7 @@ func TestDocumentShowsWhatWasBeforeAndOverTime(t *testing.T) {
 	if err := d.Write(&b, report.FormatText); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Before the window", "2.50", "90.0", "The lights went out."} {
+	for _, want := range []string{"Before the measured window", "2.50", "90.0", "The lights went out."} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, b.String())
 		}

@@ -104,7 +104,7 @@ func (f Floor) of(paired bool) float64 {
 // NoiseFloor returns the floors of all metrics of a result whose first two cases are identical.
 func NoiseFloor(r *Result) (map[string]Floor, error) {
 	if len(r.Cases) != 2 || !maps.Equal(r.Cases[0].Factors, r.Cases[1].Factors) {
-		return nil, fmt.Errorf("noise floor of %s: want two cases that are the same, as weir bench aa measures", r.ID)
+		return nil, fmt.Errorf("noise floor of %s: want two identical cases, as weir bench aa measures them", r.ID)
 	}
 	a, b := r.Cases[0], r.Cases[1]
 	out := make(map[string]Floor)

@@ -107,7 +107,7 @@ func metrics() []Metric {
 			return float64(s.Server.Fsyncs) / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true
 		}},
 		{Key: "log_bytes", Name: "log written", Unit: "B/op", of: perOp(func(c *ServerCounters) int64 { return c.LogBytes }, 1)},
-		{Key: "page_requests", Name: "pages asked for", Unit: "/op", Detail: true, of: some(perOp(func(c *ServerCounters) int64 { return c.PageRequests }, 1))},
+		{Key: "page_requests", Name: "pages requested", Unit: "/op", Detail: true, of: some(perOp(func(c *ServerCounters) int64 { return c.PageRequests }, 1))},
 		{Key: "page_reads", Name: "pages read", Unit: "/1000 ops", Detail: true, of: func(s *Sample) (float64, bool) {
 			if s.Server == nil || s.Server.Ops == 0 || s.Server.PageRequests <= 0 {
 				return 0, false

@@ -62,7 +62,7 @@ func (l *Ledger) Broken(ordered bool) []string {
 		out = append(out, fmt.Sprintf("%d of %d committed messages were lost", l.Lost, l.Committed))
 	}
 	if l.Strangers > 0 {
-		out = append(out, fmt.Sprintf("%d messages were delivered that nobody had handed over", l.Strangers))
+		out = append(out, fmt.Sprintf("%d messages were delivered that had never been enqueued", l.Strangers))
 	}
 	if l.Disordered > 0 && ordered {
 		out = append(out, fmt.Sprintf("%d of %d messages were delivered after a later one of their key", l.Disordered, l.Delivered))

@@ -152,6 +152,6 @@ func ReadPath(path string) ([]*Result, error) {
 	case unfinished != "":
 		return nil, fmt.Errorf("%s: %w: there are samples, but no result; repeat the command with --resume --out %s", unfinished, ErrUnfinished, cli.ShellWord(path))
 	default:
-		return nil, fmt.Errorf("%s: %w: no file in it is one", path, ErrNotResult)
+		return nil, fmt.Errorf("%s: %w: it contains no result", path, ErrNotResult)
 	}
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -234,6 +235,12 @@ func (c *Case) PerSecond(unit string) string {
 func Ahead(a, b *Case) bool {
 	c, err := Compare(b, a, "rate")
 	return err == nil && c.Verdict == Better
+}
+
+// Factor returns the value of a factor of a case or of its experiment, NotApplicable if neither
+// has it.
+func (r *Result) Factor(c *Case, name string) string {
+	return cmp.Or(c.Factors[name], r.Experiment.Factors[name], NotApplicable)
 }
 
 // Where returns the results whose experiment has the value for the factor.

@@ -179,7 +179,7 @@ func coldPool(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "cold-pool", Severity: Warn,
-		Claim:  fmt.Sprintf("Connections were opened while it was measured: up to %.0f %% of the time is the price of a cold pool, which a warm one pays once.", 100*worst),
+		Claim:  fmt.Sprintf("Connections were opened during the measurement: up to %.0f %% of the time is the cost of a cold pool, which a warm pool pays once.", 100*worst),
 		Advice: "Quote warm figures for a service that runs; fill the pool before the first request.",
 	})
 }
@@ -195,7 +195,7 @@ func queuedForNobody(c *Case, b *Boundary) (text string, share float64) {
 	if share < coldShare {
 		return "", 0
 	}
-	return fmt.Sprintf("%s: %.0f %% of the time waits for one of %d connections, of which %d workers can use no more: they are being opened",
+	return fmt.Sprintf("%s: %.0f %% of the time is spent waiting for one of %d connections, enough for all %d workers: they are being opened",
 		c.Name, 100*share, b.PoolMax, c.Samples[0].InFlight), share
 }
 
@@ -259,7 +259,7 @@ func poolSize(r *Result) []Finding {
 func poolTooSmall(r *Result, c *Case, b *Boundary) Finding {
 	f := Finding{
 		ID: "pool-wait", Severity: Info, Evidence: []string{c.Name + ": " + strings.Join(b.shares(), ", ")},
-		Claim: fmt.Sprintf("In %s, %.0f %% of the time is the wait for one of %d connections.", c.Name, 100*b.Share(SegmentQueue), b.PoolMax),
+		Claim: fmt.Sprintf("In %s, %.0f %% of the time is spent waiting for one of %d connections.", c.Name, 100*b.Share(SegmentQueue), b.PoolMax),
 	}
 	var best *Comparison
 	larger := 0
@@ -283,9 +283,9 @@ func poolTooSmall(r *Result, c *Case, b *Boundary) Finding {
 		f.Claim = fmt.Sprintf("The pool of %d is too small: %s reaches %s of its throughput.", b.PoolMax, best.B, RatioText(best.Ratio))
 		f.Advice = "Take the smallest pool whose throughput cannot be told from the best."
 	case larger > 0:
-		f.Claim += " No larger pool is shown to be faster: the queue only stands in another place."
+		f.Claim += " No larger pool proved faster: with one, operations only wait elsewhere."
 	default:
-		f.Advice = "Whether a larger pool is faster, only a sweep over its size can tell."
+		f.Advice = "Only a sweep over the pool's size can tell whether a larger one is faster."
 	}
 	return f
 }
@@ -293,7 +293,7 @@ func poolTooSmall(r *Result, c *Case, b *Boundary) Finding {
 func poolTooLarge(r *Result, c *Case, b *Boundary) Finding {
 	f := Finding{
 		ID: "wake-bound", Severity: Info, Evidence: []string{c.Name + ": " + strings.Join(b.shares(), ", ")},
-		Claim: fmt.Sprintf("In %s, answers have arrived and wait for their goroutine during %.0f %% of the time: the client has more under way than its processors can read.",
+		Claim: fmt.Sprintf("In %s, answers that have arrived wait for their goroutine during %.0f %% of the time: the client has more operations in flight than its processors can handle.",
 			c.Name, 100*b.Share(SegmentWake)),
 		Advice: "Try a smaller pool: the same number of answers, read sooner.",
 	}
@@ -359,8 +359,8 @@ func insideServer(r *Result) []Finding {
 		}),
 		found(network, Finding{
 			ID: "network-bound", Severity: Info,
-			Claim:  fmt.Sprintf("The network's round trips are up to %.0f %% of an operation's time.", 100*worstNetwork),
-			Advice: "Make fewer of them: pipelining, batches, one statement for several.",
+			Claim:  fmt.Sprintf("Round trips over the network take up to %.0f %% of an operation's time.", 100*worstNetwork),
+			Advice: "Make fewer of them: use pipelining, batches, or one statement in place of several.",
 		}))
 }
 

@@ -49,7 +49,7 @@ func clientsRaised(r *Result, g []Level) string {
 			return ""
 		}
 		low, high, guessed = min(low, n), max(high, n), guessed || estimated
-		parts = append(parts, fmt.Sprintf("%s under way at %s", Count(n), l.Name))
+		parts = append(parts, fmt.Sprintf("%s in flight at %s", Count(n), l.Name))
 	}
 	if high <= low*(1+raisedBy) {
 		return ""
@@ -90,8 +90,8 @@ func windows(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "no-batching", Severity: Warn,
-		Claim:  fmt.Sprintf("At %s nothing is batched by a window: the figures are not those of operations that wait for each other.", strings.Join(at, " and ")),
-		Advice: "Count the groups: operations divided by what was sent.",
+		Claim:  fmt.Sprintf("At %s the window batches nothing: the figures do not show the effect of batching.", strings.Join(at, " and ")),
+		Advice: "Report the size of groups: operations divided by requests sent.",
 	})
 }
 
@@ -104,13 +104,13 @@ func ungathered(l Level, none *Case, unit float64, unitName string) string {
 	}
 	if g, ok := l.Summary["group"]; ok {
 		if n >= 2 && g.Median <= 1+sameLevel {
-			return fmt.Sprintf("groups of %.3g with %s under way", g.Median, Count(n))
+			return fmt.Sprintf("groups of %.3g with %s in flight", g.Median, Count(n))
 		}
 		return "" // groups were counted, and are larger
 	}
 	wait := l.Value * unit
 	if n > 0 && l.Rate()*wait > n*(1+littleTolerance) {
-		return fmt.Sprintf("%s ops/s with %s under way%s, of whom a window of %s forbids more than %s ops/s",
+		return fmt.Sprintf("%s ops/s with %s in flight%s, but with a window of %s they cannot exceed %s ops/s",
 			Count(l.Rate()), Count(n), by, formatLevel(l.Value, unitName), Count(n/wait))
 	}
 	if none == nil {
@@ -120,7 +120,7 @@ func ungathered(l Level, none *Case, unit float64, unitName string) string {
 	if before == 0 || wait*1e3 < waitShare*before || math.Abs(after/before-1) > sameLevel || math.Abs(l.Rate()/none.Rate()-1) > sameLevel {
 		return ""
 	}
-	return fmt.Sprintf("%s of mean latency where there is none of the window takes %s, at the same rate: nobody waits for it",
+	return fmt.Sprintf("%s of mean latency against %s without a window, at the same rate: no operation waits for it",
 		Micros(after*1e6), Micros(before*1e6))
 }
 
@@ -149,8 +149,8 @@ func tooShort(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "too-short", Severity: Warn,
-		Claim:  fmt.Sprintf("Rounds of %.2g s without a warm-up are too short to mean anything: they are over before caches, garbage collection and the disk have come to their usual pace.", longest),
-		Advice: "Measure seconds, after a warm-up, and once ten times as long to see whether the rate holds.",
+		Claim:  fmt.Sprintf("Rounds of %.2g s without a warm-up are too short to mean anything: they end before caches, garbage collection and the disk reach their usual pace.", longest),
+		Advice: "Measure for seconds, after a warm-up, and once for ten times as long to see whether the rate holds.",
 	})
 }
 
@@ -176,8 +176,8 @@ func Overlapping(whole string, shares []Share) []Finding {
 	}
 	return []Finding{{
 		ID: "overlapping-shares", Severity: Warn, Evidence: evidence,
-		Claim:  fmt.Sprintf("The shares of %s add up to %.0f %%: they count the same time in several of them, and none can be set against another.", whole, sum),
-		Advice: "Count each sample once, for what was nearest to its leaf: such shares add up to 100 %.",
+		Claim:  fmt.Sprintf("The shares of %s add up to %.0f %%: the same time is counted in several of them, so they cannot be compared with each other.", whole, sum),
+		Advice: "Count each sample once, for the category nearest to its leaf: such shares add up to 100 %.",
 	}}
 }
 
@@ -203,13 +203,13 @@ func FarFromNominal(sleeps []Slept) []Finding {
 	}
 	f := Finding{
 		ID: "sleep", Severity: Warn, Evidence: evidence,
-		Claim:  fmt.Sprintf("A sleep is far from its nominal: %v takes %v.", off[0].Nominal, off[0].Took.Round(10*time.Microsecond)),
-		Advice: "State the delay that was measured, or use a timer that keeps it.",
+		Claim:  fmt.Sprintf("A sleep takes much longer than requested: %v takes %v.", off[0].Nominal, off[0].Took.Round(10*time.Microsecond)),
+		Advice: "State the measured delay, or use a more precise timer.",
 	}
 	low := slices.MinFunc(off, func(a, b Slept) int { return int(a.Took - b.Took) })
 	high := slices.MaxFunc(off, func(a, b Slept) int { return int(a.Took - b.Took) })
 	if len(off) > 1 && float64(high.Took) < sleepOff*float64(low.Took) {
-		f.Claim += fmt.Sprintf(" %d levels that differ by name are one and the same delay.", len(off))
+		f.Claim += fmt.Sprintf(" %d levels with different names are the same delay.", len(off))
 	}
 	return []Finding{f}
 }
@@ -240,8 +240,8 @@ func hidingData(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "hiding-data", Severity: Warn,
-		Claim:  "The data hides what compression costs: it is compressed faster, or becomes smaller, than rows of a database do.",
-		Advice: "Measure on text and numbers as applications write them, and state how many times they shrink.",
+		Claim:  "The data hides the cost of compression: it is compressed faster, or becomes smaller, than rows of a database.",
+		Advice: "Measure with text and numbers as applications write them, and state their compression ratio.",
 	})
 }
 
@@ -280,8 +280,8 @@ func crowdedWorkers(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "crowded-workers", Severity: Warn,
-		Claim:  "There are more workers than processors for them: their number says nothing of what a processor does.",
-		Advice: "State processors beside workers, and the rate of one.",
+		Claim:  "There are more workers than processors for them: their number says nothing about the speed of a processor.",
+		Advice: "State the number of processors as well as workers, and the rate of one worker.",
 	})
 }
 
@@ -301,13 +301,13 @@ func hiddenRows(r *Result) []Finding {
 				continue
 			}
 			worst = max(worst, share)
-			evidence = append(evidence, fmt.Sprintf("%s, window %s: %s of %s rows are outside and stay", c.Name, o.Settings["window"], Count(float64(o.Ledger.Pending)), Count(float64(o.Ledger.Committed))))
+			evidence = append(evidence, fmt.Sprintf("%s, window %s: %s of %s rows are outside and are not delivered", c.Name, o.Settings["window"], Count(float64(o.Ledger.Pending)), Count(float64(o.Ledger.Committed))))
 			break
 		}
 	}
 	return found(evidence, Finding{
 		ID: "hidden-rows", Severity: Warn,
-		Claim:  fmt.Sprintf("A window hides rows: up to %.1f %% of those that were committed lie outside of it and are never delivered. The rate is that of the rest.", 100*worst),
-		Advice: "A window is safe only where older rows are known to be delivered.",
+		Claim:  fmt.Sprintf("A window hides rows: up to %.1f %% of the committed rows lie outside of it and are never delivered. The rate is that of the rest.", 100*worst),
+		Advice: "A window is safe only if older rows are known to be delivered.",
 	})
 }

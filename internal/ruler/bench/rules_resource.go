@@ -51,12 +51,12 @@ func saturation(r *Result) []Finding {
 	return slices.Concat(
 		found(full, Finding{
 			ID: "saturated", Severity: Info,
-			Claim:  "The processors are full: client, proxy and server compete, so throughput is the inverse of their CPU time per operation.",
-			Advice: "Compare CPU per operation, which foreign load moves less.",
+			Claim:  "All processors are busy: client, proxy and server compete, so throughput depends on their CPU time per operation.",
+			Advice: "Compare CPU time per operation, which other load on the machine affects less.",
 		}),
 		found(client, Finding{
 			ID: "client-bound", Severity: Warn,
-			Claim: "The load generator uses more than half of the CPU time spent: these rates are partly its own limit.",
+			Claim: "The load generator uses more than half of the CPU time: these rates are partly its own limit.",
 		}))
 }
 
@@ -75,7 +75,7 @@ func grouping(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %.3g operations a group", c.Name, g.Median))
 		}
 	}
-	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "Flushes, and sizes of groups."})
+	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "Flushes and group sizes."})
 }
 
 // serverBusy is the share of all processors from which a server counts as CPU-bound. It never
@@ -107,7 +107,7 @@ func serverCPU(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "server-cpu-bound", Severity: Info,
-		Claim:  "The processors are full, and most of their time is the server's own: it does as much as it can at its CPU time per operation.",
+		Claim:  "All processors are busy, mostly with the server: it does as much as its CPU time per operation allows.",
 		Advice: "Only less work per operation helps: prepared statements, fewer round trips, grouped writes.",
 	})
 }
@@ -144,7 +144,7 @@ func commitBound(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "commit-bound", Severity: Info,
-		Claim:  "The log is being flushed during most of the time: throughput is the number of operations that share a flush times the flushes a second.",
+		Claim:  "The log is being flushed most of the time: throughput is the number of operations that share a flush times the flushes per second.",
 		Advice: "Let more operations share a flush (group commit), or use a faster disk; more processors change nothing.",
 	})
 }

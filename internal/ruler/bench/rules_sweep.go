@@ -72,7 +72,7 @@ func sweetSpot(r *Result) []Finding {
 			if barred > 0 {
 				out = append(out, Finding{
 					ID: "no-best", Severity: Warn,
-					Claim: fmt.Sprintf("None of the levels of %s is best: %d of %d break a limit or a promise.", r.Experiment.Sweep, barred, barred+len(g)),
+					Claim: fmt.Sprintf("No level of %s is best: %d of %d break a constraint or a promise.", r.Experiment.Sweep, barred, barred+len(g)),
 				})
 			}
 			continue
@@ -80,8 +80,8 @@ func sweetSpot(r *Result) []Finding {
 		if raised := clientsRaised(r, g); raised != "" {
 			out = append(out, Finding{
 				ID: "no-best", Severity: Warn, Evidence: []string{raised},
-				Claim:  fmt.Sprintf("None of the levels of %s is best: the operations under way were raised with it.", r.Experiment.Sweep),
-				Advice: "Measure all levels with as many clients.",
+				Claim:  fmt.Sprintf("No level of %s is best: the number of operations in flight changed with it.", r.Experiment.Sweep),
+				Advice: "Measure all levels with the same number of clients.",
 			})
 			continue
 		}
@@ -105,7 +105,7 @@ func sweetSpot(r *Result) []Finding {
 		case best.rate.N < 2:
 			out = append(out, Finding{
 				ID: "no-best", Severity: Warn, Evidence: evidence,
-				Claim: fmt.Sprintf("Cannot tell which level of %s is best%s: one figure a level. The highest is that of %s.", r.Experiment.Sweep, where, name(best)),
+				Claim: fmt.Sprintf("Cannot tell which level of %s is best%s: there is one figure per level. The highest is that of %s.", r.Experiment.Sweep, where, name(best)),
 			})
 			continue
 		case len(plateau) == len(g):
@@ -131,7 +131,7 @@ func sweetSpot(r *Result) []Finding {
 			if err == nil && l.Value > best.Value && l.rate.Hi < best.rate.Lo && k.Ratio.Hi < 1 {
 				out = append(out, Finding{
 					ID: "degradation", Severity: Warn, Evidence: evidence,
-					Claim: fmt.Sprintf("%s of %s is past the best%s: %s of the throughput of %s.",
+					Claim: fmt.Sprintf("%s of %s is beyond the best%s: %s of the throughput of %s.",
 						name(l), r.Experiment.Sweep, where, RatioText(k.Ratio), name(best)),
 				})
 			}
@@ -197,7 +197,7 @@ func windowCap(r *Result) []Finding {
 						ID: "window-cap", Severity: Warn,
 						Claim: fmt.Sprintf("%s is limited by its own window: %d clients that wait %s cannot exceed %s ops/s, and it reaches %.0f %% of that.",
 							l.Name, l.Samples[0].InFlight, formatLevel(l.Value, r.Experiment.SweepUnit), Count(limit), 100*share),
-						Advice: "A window earns its wait only while more clients are waiting than it can drain; let the group size follow the load.",
+						Advice: "A window pays off only if more clients wait than it can drain; let the group size follow the load.",
 					})
 				}
 			}
@@ -237,7 +237,7 @@ func constraints(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "constraint", Severity: Warn,
-		Claim: fmt.Sprintf("%d of %d cases break a limit that was set beforehand; they are not recommended, however fast they are.", cases, len(r.Cases)),
+		Claim: fmt.Sprintf("%d of %d cases break a constraint; they are not recommended, however fast they are.", cases, len(r.Cases)),
 	})
 }
 
@@ -320,12 +320,12 @@ func mixed(r *Result) []Finding {
 				f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s %s/s", c.Name, other, Figure(rates[other])))
 				if other != kind && math.Abs(rates[kind]/rates[other]-1) < fed {
 					f.ID, f.Severity = "mixed-fed", Info
-					f.Claim = fmt.Sprintf("In %s, %s keeps pace with %s, at %s/s: it is fed by it and has no more to do. Alone it reaches %s/s.",
+					f.Claim = fmt.Sprintf("In %s, %s keeps pace with %s, at %s/s: it has no more to do than what that supplies. Alone it reaches %s/s.",
 						c.Name, kind, other, Figure(rates[kind]), Figure(alone))
 					if most, _ := aloneRate(r, other); most > 0 && math.Abs(rates[other]/most-1) < fed {
-						f.Claim += fmt.Sprintf(" The producers are the wall: %s alone does %s/s as well.", other, Figure(most))
+						f.Claim += fmt.Sprintf(" The producers are the limit: %s alone does %s/s as well.", other, Figure(most))
 					}
-					f.Advice = fmt.Sprintf("What limits %s is what to look at.", other)
+					f.Advice = fmt.Sprintf("Look for what limits %s.", other)
 				}
 			}
 			out = append(out, f)

@@ -84,7 +84,7 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 		{"dominant-segment", "none above the rest", result(withPool("p", 5, 1000, split(5, even))), ""},
 		{"dominant-segment", "nothing known", result(testCase("a", "0", 1000, 8)), ""},
 
-		{"cold-pool", "opened while measured", result(withPool("p100", 100, 1000, split(100, map[string]float64{SegmentConnect: 40, SegmentQueue: 30, SegmentServer: 30}, connects(99, true)))), "up to 70 % of the time is the price of a cold pool"},
+		{"cold-pool", "opened while measured", result(withPool("p100", 100, 1000, split(100, map[string]float64{SegmentConnect: 40, SegmentQueue: 30, SegmentServer: 30}, connects(99, true)))), "up to 70 % of the time is the cost of a cold pool"},
 		{
 			"cold-pool", "the warm one queues too", result(
 				withStart("warm", withPool("p5", 5, 1000, split(5, map[string]float64{SegmentQueue: 50, SegmentServer: 50}))),
@@ -102,8 +102,8 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 
 		{"pool-small", "a larger one is faster", result(withPool("p5", 5, 1000, split(5, waits)), withPool("p50", 50, 2000, split(50, even))), "The pool of 5 is too small: p50 reaches 2.00x [2.00, 2.00] of its throughput."},
 		{"pool-small", "a larger one is not", result(withPool("p5", 5, 1000, split(5, waits)), withPool("p50", 50, 1000, split(50, even))), ""},
-		{"pool-wait", "a larger one is not", result(withPool("p5", 5, 1000, split(5, waits)), withPool("p50", 50, 1000, split(50, even))), "No larger pool is shown to be faster: the queue only stands in another place."},
-		{"pool-wait", "no other pool", result(withPool("p5", 5, 1000, split(5, waits))), "95 % of the time is the wait for one of 5 connections"},
+		{"pool-wait", "a larger one is not", result(withPool("p5", 5, 1000, split(5, waits)), withPool("p50", 50, 1000, split(50, even))), "No larger pool proved faster: with one, operations only wait elsewhere."},
+		{"pool-wait", "no other pool", result(withPool("p5", 5, 1000, split(5, waits))), "95 % of the time is spent waiting for one of 5 connections"},
 		{"pool-wait", "no wait", result(withPool("p5", 5, 1000, split(5, even))), ""},
 		{"pool-small", "the other differs in more than its pool", result(withPool("p5", 5, 1000, split(5, waits)), func() *Case {
 			c := withPool("p50", 50, 2000, split(50, even))
@@ -113,13 +113,13 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 
 		{"pool-large", "a smaller one is as fast with a shorter tail", result(withPool("p100", 100, 1000, stretched(10), split(100, wakes)), withPool("p5", 5, 1000, split(5, waits))), "The pool of 100 is too large: p5 loses no throughput, and its p99 is 0.1"},
 		{"pool-large", "a smaller one is slower", result(withPool("p100", 100, 1000, stretched(10), split(100, wakes)), withPool("p5", 5, 500, split(5, waits))), ""},
-		{"wake-bound", "no other pool", result(withPool("p100", 100, 1000, split(100, wakes))), "answers have arrived and wait for their goroutine during 90 % of the time"},
+		{"wake-bound", "no other pool", result(withPool("p100", 100, 1000, split(100, wakes))), "answers that have arrived wait for their goroutine during 90 % of the time"},
 		{"wake-bound", "no wake-ups", result(withPool("p100", 100, 1000, split(100, even))), ""},
 
 		{"lock-wait", "half of the time", result(withPool("p", 5, 1000, split(5, server, inside("waiting for table locks", 0.5)))), "Operations wait for each other's locks in the server, during up to 51 % of their time."},
 		{"lock-wait", "little", result(withPool("p", 5, 1000, split(5, server, inside("waiting for table locks", 0.05)))), ""},
 
-		{"network-bound", "a relay in between", result(rtt(withPool("p", 5, 1000, split(5, server)), "rtt:80ms")), "The network's round trips are up to 81 % of an operation's time."},
+		{"network-bound", "a relay in between", result(rtt(withPool("p", 5, 1000, split(5, server)), "rtt:80ms")), "Round trips over the network take up to 81 % of an operation's time."},
 		{"network-bound", "the server says so", result(withPool("p", 5, 1000, split(5, server, inside("network", 0.7)))), "up to 71 %"},
 		{"network-bound", "a near server", result(rtt(withPool("p", 5, 1000, split(5, server)), "rtt:1ms")), ""},
 		{"network-bound", "on this machine", result(rtt(withPool("p", 5, 1000, split(5, server)), "unix")), ""},
@@ -160,7 +160,7 @@ func TestRulesOfTrustForAndAgainst(t *testing.T) {
 		want     string
 	}{
 		{"disturbed", "calm", result(testCase("a", "0", 1000, 8, inRound(2, calm))), ""},
-		{"disturbed", "the disk", result(testCase("a", "0", 1000, 8, inRound(2, func(s *Sample) { s.FsyncAfter.P50Ns = 3_100_000 }))), "1 of 6 rounds. | a, round 2: a flush cost 3.1 ms beside this round, 62.5 us in the median of all"},
+		{"disturbed", "the disk", result(testCase("a", "0", 1000, 8, inRound(2, func(s *Sample) { s.FsyncAfter.P50Ns = 3_100_000 }))), "1 of 6 rounds. | a, round 2: a flush cost 3.1 ms around this round; the median is 62.5 us"},
 		{"disturbed", "the disk, of reads", result(testCase("a", "0", 1000, 8, inRound(2, func(s *Sample) {
 			s.FsyncAfter.P50Ns = 3_100_000
 			s.Server = &ServerCounters{Ops: 1000}
@@ -171,12 +171,12 @@ func TestRulesOfTrustForAndAgainst(t *testing.T) {
 			delete(s.Processes, RoleServer)
 		}))), ""},
 		{"disturbed", "another machine", result(testCase("a", "0", 1000, 8, inRound(0, func(s *Sample) { s.Machine.StealSeconds = 0.1 }))), "the hypervisor gave 5 % of the processors"},
-		{"disturbed", "processors", result(testCase("a", "0", 1000, 8, inRound(0, func(s *Sample) { s.Machine.CPUWait = 0.8 }))), "processors were waited for during 80 % of the time, 30 % in the median round"},
-		{"disturbed", "memory", result(testCase("a", "0", 1000, 8, inRound(0, func(s *Sample) { s.Machine.MemoryWait = 0.2 }))), "memory was waited for during 20 %"},
+		{"disturbed", "processors", result(testCase("a", "0", 1000, 8, inRound(0, func(s *Sample) { s.Machine.CPUWait = 0.8 }))), "processes waited for processors during 80 % of the time; in the median round, 30 %"},
+		{"disturbed", "memory", result(testCase("a", "0", 1000, 8, inRound(0, func(s *Sample) { s.Machine.MemoryWait = 0.2 }))), "processes waited for memory during 20 %"},
 		{"disturbed", "too short to say", result(testCase("a", "0", 1000, 8, inRound(4, func(s *Sample) { s.Machine.Seconds = 0.1 }))), ""},
 
 		{"generator", "well", result(testCase("a", "0", 1000, 8, openLoop(func(*measure.Generator) {}))), ""},
-		{"generator", "dropped", result(testCase("a", "0", 1000, 8, openLoop(func(g *measure.Generator) { g.Dropped, g.MaxBacklog = 9, 50 }))), "9 of 1000 starts were dropped since 50 were waiting already"},
+		{"generator", "dropped", result(testCase("a", "0", 1000, 8, openLoop(func(g *measure.Generator) { g.Dropped, g.MaxBacklog = 9, 50 }))), "9 of 1000 starts were dropped because 50 were already waiting"},
 		{"generator", "late", result(testCase("a", "0", 1000, 8, openLoop(func(g *measure.Generator) { g.LateP99Ns = 5e6 }))), "up to 5 ms late"},
 		{"generator", "late, of slow operations", result(testCase("a", "0", 1, 8, openLoop(func(g *measure.Generator) { g.LateP99Ns = 5e6 }))), ""},
 		{"generator", "behind", result(testCase("a", "0", 1000, 8, openLoop(func(g *measure.Generator) { g.Answered = 500 }))), "500 of 1,000 ops/s were answered in time"},
@@ -269,7 +269,7 @@ func TestRulesOfSweepsForAndAgainst(t *testing.T) {
 		want     string
 	}{
 		// Latency is clients / rate: 8 ms, 2.67 ms and 16 ms.
-		{"constraint", "one breaks it", limited(5, testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), "1 of 2 cases break a limit that was set beforehand; they are not recommended, however fast they are. | w0: p50"},
+		{"constraint", "one breaks it", limited(5, testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), "1 of 2 cases break a constraint; they are not recommended, however fast they are. | w0: p50"},
 		{"constraint", "all keep it", limited(50, testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},
 		{"sweet-spot", "the fastest breaks a limit", func() *Result {
 			r := result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 2000, 8), testCase("w10", "10", 4000, 80))
@@ -284,7 +284,7 @@ func TestRulesOfSweepsForAndAgainst(t *testing.T) {
 		{"mixed-collapse", "one starves", result(enqueue, consume, kinds("mixed", map[string]float64{"enqueue": 1500, "consume": 900})), "In mixed, consume falls to 900/s, 2.8 % of the 32,000/s that it reaches alone."},
 		{"mixed-collapse", "fair shares", result(enqueue, consume, kinds("mixed", map[string]float64{"enqueue": 1000, "consume": 15000})), ""},
 		{"mixed-collapse", "fed by the other", result(enqueue, consume, kinds("mixed", map[string]float64{"enqueue": 1500, "consume": 1480})), ""},
-		{"mixed-fed", "fed by the other", result(enqueue, consume, kinds("mixed", map[string]float64{"enqueue": 1500, "consume": 1480})), "consume keeps pace with enqueue, at 1,480/s: it is fed by it and has no more to do. Alone it reaches 32,000/s."},
+		{"mixed-fed", "fed by the other", result(enqueue, consume, kinds("mixed", map[string]float64{"enqueue": 1500, "consume": 1480})), "consume keeps pace with enqueue, at 1,480/s: it has no more to do than what that supplies. Alone it reaches 32,000/s."},
 		{"mixed-fed", "nothing mixed", result(enqueue, consume), ""},
 	} {
 		got := claims(tc.in, tc.id)

@@ -194,9 +194,9 @@ func moveBound(r *Result) []Finding {
 	}
 	var out []Finding
 	for _, f := range []Finding{
-		{ID: "bound-by-client", Claim: "Most of the processors' time is the program's own: compression and handling of rows.", Advice: "A cheaper compression helps, a faster server does not."},
-		{ID: "bound-by-server", Claim: "Most of the processors' time is the server's: it makes or takes rows, and builds indexes, as fast as it can.", Advice: "Only less work for the server helps; a cheaper compression does not."},
-		{ID: "bound-by-waiting", Claim: "Half of the processors' time or more is not used: one side waits for the other, or both for the disk.", Advice: "More jobs side by side may help, up to what the disk takes."},
+		{ID: "bound-by-client", Claim: "Most CPU time is the program's own: compression and row handling.", Advice: "Cheaper compression helps, a faster server does not."},
+		{ID: "bound-by-server", Claim: "Most CPU time is the server's: it reads or stores rows and builds indexes as fast as it can.", Advice: "Only less work for the server helps; cheaper compression does not."},
+		{ID: "bound-by-waiting", Claim: "At least half of the processors' time is unused: one side waits for the other, or both wait for the disk.", Advice: "More parallel jobs may help, up to the limit of the disk."},
 	} {
 		f.Severity = Info
 		f.Evidence = by[strings.TrimPrefix(strings.Replace(f.ID, "waiting", "neither", 1), "bound-by-")]
@@ -215,10 +215,10 @@ const mainShare = 0.5
 func stageBound(r *Result) []Finding {
 	type cause struct{ key, id, claim, advice string }
 	causes := []cause{
-		{InsideServer, "limit-server", "The server is the limit: those who read from it wait for its rows most of their time.", "A cheaper compression or a faster storage changes little; more jobs may, as long as the server has processors left."},
-		{InsideOwn, "limit-reader", "Taking rows apart and summing them is the limit.", "More jobs use more processors for it; --checksums=false leaves the sums out."},
-		{InsideCompressor, "limit-compressor", "The compressor is the limit: those who read wait for it most of their time.", "A cheaper compression, or more jobs where processors are left."},
-		{InsideStorage, "limit-storage", "The storage is the limit: those who read wait for it most of their time, or for its durability.", "A faster storage, or a compression that leaves less to store."},
+		{InsideServer, "limit-server", "The server is the limit: the readers wait for its rows most of their time.", "Cheaper compression or faster storage changes little; more jobs may help, as long as the server has idle processors."},
+		{InsideOwn, "limit-reader", "The readers are the limit: they parse rows and compute checksums.", "More jobs use more processors for it; --checksums=false omits the checksums."},
+		{InsideCompressor, "limit-compressor", "The compressor is the limit: the readers wait for it most of their time.", "Use cheaper compression, or more jobs if there are idle processors."},
+		{InsideStorage, "limit-storage", "The storage is the limit: the readers wait most of their time for it to write or to make data durable.", "Use faster storage, or stronger compression."},
 	}
 	by := make(map[string][]string)
 	for _, c := range r.Cases {

@@ -56,7 +56,7 @@ func TestTransferFindingsForAndAgainst(t *testing.T) {
 		{"bound-by-client", "server", result(move("a", 1, 30, 20, 0.4, 1.5)), ""},
 		{"bound-by-server", "server", result(move("a", 1, 30, 20, 0.4, 1.5)), "the server 74 %"},
 		{"bound-by-server", "compression", result(move("a", 1, 30, 20, 1.5, 0.4)), ""},
-		{"bound-by-waiting", "idle", result(move("a", 1, 30, 20, 0.1, 0.1)), "is not used"},
+		{"bound-by-waiting", "idle", result(move("a", 1, 30, 20, 0.1, 0.1)), "is unused"},
 		{"bound-by-waiting", "busy", result(move("a", 1, 30, 20, 1, 0.5)), ""},
 		{"unverified", "nobody looked", result(move("a", 1, 30, 20, 1, 1, func(s *Sample) { s.Transfer.Verified = "" })), "a: 6 of 6 rounds"},
 		{"unverified", "looked", result(move("a", 1, 30, 20, 1, 1)), ""},

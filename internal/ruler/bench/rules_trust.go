@@ -61,7 +61,7 @@ func littlesLaw(r *Result) []Finding {
 	}
 	return []Finding{{
 		ID: "littles-law", Severity: Warn, Evidence: off,
-		Claim:  "Throughput times mean latency is not the number of operations under way: " + strings.Join(why, "; ") + ".",
+		Claim:  "Throughput times mean latency is not the number of operations in flight: " + strings.Join(why, "; ") + ".",
 		Advice: "Do not compare latencies of these cases.",
 	}}
 }
@@ -127,7 +127,7 @@ func failures(r *Result) []Finding {
 			}
 		}
 	}
-	return found(evidence, Finding{ID: "errors", Severity: Warn, Claim: "Operations ended otherwise than expected."})
+	return found(evidence, Finding{ID: "errors", Severity: Warn, Claim: "Some operations did not end as expected."})
 }
 
 // noiseLimit is the relative width of a throughput interval above which a figure must not be
@@ -144,7 +144,7 @@ func noise(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "noise", Severity: Warn,
-		Claim: fmt.Sprintf("Throughput moved by more than %.0f %% between rounds; trust the paired ratios, not the absolute figures.", 100*noiseLimit),
+		Claim: fmt.Sprintf("Throughput varied by more than %.0f %% between rounds; trust the paired ratios, not the absolute figures.", 100*noiseLimit),
 	})
 }
 
@@ -238,8 +238,8 @@ func Cautions(results ...*Result) []report.Finding {
 	if len(single) > 0 {
 		out = append(out, report.Finding{
 			Warn: true, First: true, Evidence: single,
-			Claim:  fmt.Sprintf("One round a case cannot tell one side from the other; %d of %d experiments had no more.", len(single), len(results)),
-			Advice: "Ask for more rounds (--rounds).",
+			Claim:  fmt.Sprintf("One round per case cannot tell the sides apart; %d of %d experiments had only one.", len(single), len(results)),
+			Advice: "Measure more rounds (--rounds).",
 		})
 	}
 	return out
@@ -270,8 +270,8 @@ func generator(r *Result) []Finding {
 	slices.Sort(evidence)
 	return found(evidence, Finding{
 		ID: "generator", Severity: Warn,
-		Claim:  "The load generator was at its own limit: part of what these figures show is the generator.",
-		Advice: "Ask for a lower rate, or give the generator processors of its own.",
+		Claim:  "The load generator was at its limit: these figures partly show the generator.",
+		Advice: "Use a lower rate, or give the generator its own processors.",
 	})
 }
 
@@ -290,17 +290,17 @@ func generatorFaults(s *Sample) map[string]string {
 	}
 	if s.open() {
 		if s.Service != nil && s.Service.Count() > 0 && float64(g.LateP99Ns) > generatorLate*float64(s.Service.Quantile(.5)) && g.LateP99Ns > 1e6 {
-			out["late"] = fmt.Sprintf("it started operations up to %s late (p99), which take %s", Micros(float64(g.LateP99Ns)), Micros(float64(s.Service.Quantile(.5))))
+			out["late"] = fmt.Sprintf("it started operations up to %s late (p99); the median operation takes %s", Micros(float64(g.LateP99Ns)), Micros(float64(s.Service.Quantile(.5))))
 		}
 		if g.Dropped > 0 {
-			out["dropped"] = fmt.Sprintf("%d of %d starts were dropped since %d were waiting already", g.Dropped, g.Intended, g.MaxBacklog)
+			out["dropped"] = fmt.Sprintf("%d of %d starts were dropped because %d were already waiting", g.Dropped, g.Intended, g.MaxBacklog)
 		}
 		if reached := float64(g.Answered) / s.Seconds; s.Seconds > 0 && g.Intended > 0 && reached < generatorKept*float64(g.Intended)/s.Seconds {
-			out["behind"] = fmt.Sprintf("%s of %s ops/s were answered in time; latencies grow with the length of the run", Count(reached), Count(float64(g.Intended)/s.Seconds))
+			out["behind"] = fmt.Sprintf("only %s of %s ops/s were answered in time, so latencies grow with the length of the run", Count(reached), Count(float64(g.Intended)/s.Seconds))
 		}
 	}
 	if g.Unfinished > 0 {
-		out["unfinished"] = fmt.Sprintf("%d operations had no answer when the run ended, and are in no figure", g.Unfinished)
+		out["unfinished"] = fmt.Sprintf("%d operations had no answer when the run ended; no figure includes them", g.Unfinished)
 	}
 	return out
 }
@@ -317,7 +317,7 @@ func unsettled(r *Result) []Finding {
 	}
 	return found(evidence, Finding{
 		ID: "unsettled", Severity: Warn,
-		Claim:  "The warm-up ended by its limit and not because rate and latency had settled.",
+		Claim:  "The warm-up ended at its time limit, before rate and latency had settled.",
 		Advice: "Allow a longer warm-up.",
 	})
 }
@@ -351,11 +351,11 @@ func stalls(r *Result) []Finding {
 	}
 	f := Finding{
 		ID: "stall", Severity: Warn, Evidence: evidence,
-		Claim: "There were moments in which next to nothing was answered.",
+		Claim: "There were moments in which almost nothing was answered.",
 	}
 	if r.Experiment.Loop == "closed" {
-		f.Claim += " A closed loop stops with them, so its percentiles show little of it."
-		f.Advice = "Measure with an open loop what users who come meanwhile would see."
+		f.Claim += " A closed loop stops, too, so its percentiles hardly show it."
+		f.Advice = "Use an open loop to measure what users who arrive at such a moment see."
 	}
 	return []Finding{f}
 }
@@ -371,7 +371,7 @@ func partial(r *Result) []Finding {
 	}
 	return []Finding{{
 		ID: "partial", Severity: Warn, Evidence: evidence,
-		Claim:  "The run was interrupted; what is here holds for the rounds that were measured.",
+		Claim:  "The run was interrupted; the figures cover the rounds that were measured.",
 		Advice: "Repeat the command with --resume to measure the rest.",
 	}}
 }

@@ -69,7 +69,7 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 		return nil, fmt.Errorf("read results: %w", err)
 	}
 	if len(b) > 0 && !resume {
-		return nil, fmt.Errorf("%s already holds results: resume them or name another directory", dir)
+		return nil, fmt.Errorf("%s already holds results: resume them with --resume, or name another directory", dir)
 	}
 	records, whole, err := readRecords(b)
 	if err != nil {

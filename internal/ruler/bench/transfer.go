@@ -47,14 +47,14 @@ func InsideMetrics() []Metric {
 			}})
 		}
 	}
-	add("%", [2]string{InsideServer, "readers wait for the server"}, [2]string{InsideOwn, "readers work"},
+	add("%", [2]string{InsideServer, "readers wait for the server"}, [2]string{InsideOwn, "readers' own work"},
 		[2]string{InsideCompressor, "readers wait for the compressor"}, [2]string{InsideStorage, "readers wait for the storage"})
 	for _, stage := range [][2]string{{"read", "read"}, {"compress", "compress and hash"}, {"store", "encrypt, hash, store"}} {
 		add("s", [2]string{stage[0] + "_busy", stage[1] + ": works"}, [2]string{stage[0] + "_input", stage[1] + ": waits for input"}, [2]string{stage[0] + "_output", stage[1] + ": waits for output"})
 	}
-	add("s", [2]string{"hash", "hash of what is stored"}, [2]string{"encrypt", "encryption"}, [2]string{"write", "writes"}, [2]string{"commit", "durability"})
-	add("", [2]string{"goroutines", "goroutines"}, [2]string{"workers_peak", "workers, at most"}, [2]string{"workers_busy", "workers that work, on average"},
-		[2]string{"workers_grown", "times more workers"}, [2]string{"workers_shrunk", "times fewer workers"}, [2]string{"workers_idled", "workers that ended idle"}, [2]string{"jobs_completed", "jobs completed"})
+	add("s", [2]string{"hash", "hash of stored data"}, [2]string{"encrypt", "encryption"}, [2]string{"write", "writes"}, [2]string{"commit", "durability"})
+	add("", [2]string{"goroutines", "goroutines"}, [2]string{"workers_peak", "workers, peak"}, [2]string{"workers_busy", "workers busy, on average"},
+		[2]string{"workers_grown", "times workers were added"}, [2]string{"workers_shrunk", "times workers were removed"}, [2]string{"workers_idled", "workers that ended idle"}, [2]string{"jobs_completed", "jobs completed"})
 	add("MB", [2]string{"mem_buffers", "buffers"}, [2]string{"mem_sessions", "sessions"}, [2]string{"mem_compressors", "compressors"}, [2]string{"mem_lists", "lists"},
 		[2]string{"mem_rest", "rest of the heap"}, [2]string{"mem_stacks", "stacks"}, [2]string{"mem_runtime", "Go's runtime and free heap"}, [2]string{"mem_program", "program"},
 		[2]string{"mem_garbage", "garbage at the peak"}, [2]string{"mem_peak", "peak of the process"}, [2]string{"cached", "left in the page cache"})

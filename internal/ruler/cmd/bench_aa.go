@@ -63,7 +63,7 @@ slowdown of --slower is not found.`,
 	f := cmd.Flags()
 	f.StringVar(&c.noise.Workload, "workload", "cpu", strings.Join(noise.Names(), ", "))
 	cli.Takes(f, "workload", noise.Names()...)
-	f.IntVar(&c.noise.Workers, "clients", 1, "operations under way at once")
+	f.IntVar(&c.noise.Workers, "clients", 1, "operations in flight")
 	f.IntVar(&c.noise.Pairs, "pairs", 80, "how often both sides take their turn")
 	f.DurationVar(&c.noise.Slice, "turn", 60*time.Millisecond, "how long each turn is")
 	f.StringVar(&c.slower, "slower", "0", "slowdown to plant in the second side, such as 5%")
@@ -125,7 +125,7 @@ func (c *benchAA) print(w io.Writer, r *bench.Result, out aaReport) error {
 	d := &report.Doc{Title: title, Subtitle: r.Experiment.Title, Env: &r.Env}
 	s := report.Section{
 		Title:  r.Experiment.Name,
-		Text:   []string{fmt.Sprintf("%d pairs of turns of %v each, %d under way at once.", r.Experiment.Rounds, c.noise.Slice, c.noise.Workers)},
+		Text:   []string{fmt.Sprintf("%d pairs of turns of %v each, %d operations in flight.", r.Experiment.Rounds, c.noise.Slice, c.noise.Workers)},
 		Tables: []report.Table{bench.ComparisonTable(r)},
 	}
 	if out.Floors != nil {
@@ -147,7 +147,7 @@ func (c *benchAA) verdict(r *bench.Result) error {
 	needed := 0
 	for _, k := range r.Comparisons {
 		if c.noise.Slower == 0 && (k.Verdict == bench.Better || k.Verdict == bench.Worse) {
-			return cli.Shortfall(fmt.Errorf("%s differs between two sides that are the same: %s", k.Metric, k.Verdict))
+			return cli.Shortfall(fmt.Errorf("%s differs between two identical sides: %s", k.Metric, k.Verdict))
 		}
 		if k.Metric != "rate" && k.Metric != "p50" && k.Metric != "cpu" {
 			continue

@@ -20,7 +20,7 @@ func newDoctorCommand() *cobra.Command {
 	var file, of string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Try the measuring tools of this machine, or the servers of a configuration",
+		Short: "Check the measuring tools of this machine, or the servers of a configuration",
 		Long: `Try what weir and other measuring tools rely on: clocks, timers, the disk's flush,
 kernel counters, profilers, tracers, networks, and the installed servers. Nothing is
 changed; it takes a second or two.
@@ -49,7 +49,7 @@ the same, and is part of slim builds, too. Exit code 3: something does not work.
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Dir, "dir", "", "directory of the disk to measure (default the temporary one)")
-	f.StringVarP(&file, "config", "c", "", "look at what this configuration `FILE` names")
+	f.StringVarP(&file, "config", "c", "", "check the servers that this configuration `FILE` names")
 	f.StringVar(&of, "of", "", "with -c: the `VERB` that the file is for")
 	asJSON.Flag(f, "print JSON")
 	return cmd

@@ -118,7 +118,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.IntSliceVar(&f.poolMax, "pool-max", nil, "maximum connections of the pool; a list compares them (default: as many as workers)")
 	s.StringSliceVar(&f.drivers, "driver", nil, "drivers to compare (default: the engine's first): "+driverNames())
 	cli.Takes(s, "driver", slices.Concat(profile.Drivers(profile.EnginePostgres), profile.Drivers(profile.EngineMySQL), profile.Drivers(profile.EngineOracle))...)
-	s.StringArrayVar(&f.netem, "netem", nil, "simulate a bad network to a server on this machine, such as delay=10ms,jitter=2ms,loss=1%: delay and jitter of a round trip, and the share of pieces that are lost and resent; repeat it to compare several, along with --transport")
+	s.StringArrayVar(&f.netem, "netem", nil, "simulate a bad network to a server on this machine, such as delay=10ms,jitter=2ms,loss=1%: delay and jitter of a round trip, and the share of packets that are lost and resent; repeat it to compare several, along with --transport")
 	s.IntSliceVar(&f.poolMax, "pool", nil, "the same as --pool-max")
 	s.IntSliceVar(&f.concurrency, "workers", []int{10}, "the same as --concurrency")
 	for _, name := range []string{"pool", "workers"} {
@@ -129,16 +129,16 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.Int64Var(&f.requests, "requests", 0, "operations of each round, instead of --duration")
 	s.DurationVar(&f.duration, "duration", 2*time.Second, "measured time of each round")
 	s.DurationVar(&f.warmup, "warmup", 3*time.Second, "longest wait for the rate to settle before each round")
-	s.Float64Var(&f.rate, "rate", 0, "start this many operations a second, whether others have ended or not (default: each worker starts its next one when its last has ended)")
+	s.Float64Var(&f.rate, "rate", 0, "start this many operations per second, whether or not others have ended (default: each worker starts its next one when its last has ended)")
 	s.IntVar(&f.rounds, "rounds", 3, "rounds of each case")
 	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker (default: if there is only one other case)")
-	s.BoolVar(&f.deep, "deep", false, "look into the server from outside, as far as this machine allows; it costs throughput")
-	s.BoolVar(&f.cpu, "cpu-profile", false, "show what this process spends its CPU time on: categories and a flame graph in the report, "+cpuProfile+" in --out")
-	s.BoolVar(&f.strace, "strace", false, "run the last warm case once more under strace, where it is installed: the client's system calls, and how much slower that made it")
-	s.BoolVar(&f.perf, "perf", false, "run the last warm case once more under perf, where it is installed: CPU time of client and server by function, kernel included")
+	s.BoolVar(&f.deep, "deep", false, "observe the server from outside, as far as this machine allows; it costs throughput")
+	s.BoolVar(&f.cpu, "cpu-profile", false, "show where this process spends its CPU time: categories and a flame graph in the report, "+cpuProfile+" in --out")
+	s.BoolVar(&f.strace, "strace", false, "run the last warm case again under strace, if it is installed: the client's system calls, and the slowdown")
+	s.BoolVar(&f.perf, "perf", false, "run the last warm case again under perf, if it is installed: CPU time of client and server by function, including the kernel")
 	s.IntVar(&f.overheadPairs, "overhead-pairs", 24, "pairs of slices by which the cost of tracing is measured; 0 leaves it out")
 	s.StringVar(&f.out, "out", "", "directory for samples, results and reports (default out/profile-TIME)")
-	s.BoolVar(&f.resume, "resume", false, "go on from the samples in --out")
+	s.BoolVar(&f.resume, "resume", false, "continue from the samples in --out")
 	s.StringVarP(&f.format, "output", "o", "text", "what to print: text, md, csv, html or json")
 	f.json.Flag(s, "print the report as JSON")
 	cli.Renamed(cmd, "dsn", "db")
@@ -172,7 +172,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		}
 		for _, taken := range []string{"concurrency", "workers", "pool-max", "pool", "cold"} {
 			if changed(taken) {
-				return fmt.Errorf("--%s: experiment %s has its own", taken, f.experiment)
+				return fmt.Errorf("--%s: experiment %s sets it itself", taken, f.experiment)
 			}
 		}
 		f.concurrency, f.poolMax, f.cold = e.Concurrency, e.Pools, e.Cold
@@ -188,21 +188,21 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 	}
 	switch {
 	case changed("pool") && changed("pool-max"), changed("workers") && changed("concurrency"):
-		return errors.New("--pool and --pool-max, and --workers and --concurrency, are the same: one of them")
+		return errors.New("--pool is the same as --pool-max, and --workers as --concurrency: use only one")
 	case f.lab && f.dsn != "":
-		return errors.New("--lab starts servers of its own: leave --db out")
+		return errors.New("--lab starts private servers: use it without --db")
 	case !f.lab && f.dsn == "":
 		return errors.New("no database: give --db (or WEIR_DSN) a DSN, or --lab for a private server")
 	case !f.lab && changed("engine"):
 		return errors.New("--engine is for --lab: the DSN's scheme names the engine")
 	case f.sql != "" && changed("workload"):
-		return errors.New("--sql and --workload: one of them")
+		return errors.New("--sql and --workload: use only one")
 	case f.rounds < 1:
 		return fmt.Errorf("--rounds %d: want 1 or more", f.rounds)
 	case changed("requests") && f.requests < 1:
 		return fmt.Errorf("--requests %d: want 1 or more", f.requests)
 	case changed("requests") && changed("duration"):
-		return errors.New("--requests and --duration: one of them")
+		return errors.New("--requests and --duration: use only one")
 	case changed("duration") && f.duration <= 0:
 		return fmt.Errorf("--duration %v: want more than 0", f.duration)
 	case f.rate < 0:

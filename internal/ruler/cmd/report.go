@@ -65,11 +65,11 @@ run with --env, or give --env here if it was this machine.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVarP(&v.formats, "output", "o", nil, "formats: "+formatNames()+" (default by the ending of --to, otherwise text)")
+	f.StringSliceVarP(&v.formats, "output", "o", nil, "formats: "+formatNames()+" (default by the extension of --to, otherwise text)")
 	f.StringVar(&v.to, "to", "", "`FILE` to write, or directory when there are several formats; charts as SVG get a file each")
-	f.StringVar(&v.chart, "chart", "", "only this chart, by its number or the beginning of its title")
+	f.StringVar(&v.chart, "chart", "", "only this chart, by its number or the start of its title")
 	f.StringVar(&v.env, "env", "", "where a profile was taken: a result of the same run, or here")
-	f.StringVar(&v.title, "title", "", "title, instead of the one that the source has")
+	f.StringVar(&v.title, "title", "", "title, instead of the source's")
 	v.json.Flag(f, "print the report as JSON")
 	for name, values := range map[string][]string{"output": strings.Split(formatNames(), ", "), "env": {"here"}} {
 		err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -94,7 +94,7 @@ func (v *reportVerb) chosen() ([]report.Format, error) {
 	names := v.formats
 	if v.json.Given() {
 		if len(names) > 0 || v.to != "" {
-			return nil, errors.New("--json prints: want no --output and no --to beside it")
+			return nil, errors.New("--json prints the report: use it without --output and --to")
 		}
 		names = []string{string(report.FormatJSON)}
 	}

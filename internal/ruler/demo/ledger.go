@@ -188,24 +188,24 @@ func (l *ledger) judge(stored map[order]struct{}) []Promise {
 	return []Promise{
 		{
 			"acknowledged orders are kept", lost == 0, fmt.Sprintf("%d lost of %d acknowledged; %d more without an answer", lost, len(l.acked), l.unknown),
-			"each order that the shop was told is placed is looked for in the table at the end",
+			"at the end, each order that was acknowledged must be in the table",
 		},
 		{
 			"every order's event is delivered", undelivered == 0 && made == 0,
 			fmt.Sprintf("%d undelivered of %d stored; %d without an order; %d repeated", undelivered, len(stored), made, l.repeated),
-			"each row of the table is looked for among what NATS has, and the other way round",
+			"each row of the table must have an event in NATS, and each event a row",
 		},
 		{
-			"events of a customer come in order", l.disorder == 0, fmt.Sprintf("%d out of order of %d", l.disorder, len(l.seen)),
-			"the first delivery of an event has a higher number than all before of its customer",
+			"events of a customer arrive in order", l.disorder == 0, fmt.Sprintf("%d out of order of %d", l.disorder, len(l.seen)),
+			"the first delivery of an event must have a higher number than all earlier ones of its customer",
 		},
 		{
-			"the counter is exact", exact, fmt.Sprintf("it says %d; %d increments answered, %d more without an answer; %d values twice", l.counter, low, l.uncount, l.twice),
-			"it is at least what was answered, at most that and what was not, and no value is answered twice",
+			"the counter is exact", exact, fmt.Sprintf("value %d; %d increments answered, %d more without an answer; %d values twice", l.counter, low, l.uncount, l.twice),
+			"it must be at least the number of answered increments, at most that plus the unanswered ones, and no value may be returned twice",
 		},
 		{
-			"the lock is held by one", l.overlaps == 0, fmt.Sprintf("%d times by two, of %d times held", l.overlaps, l.locks),
-			"a worker notes the lock when it has it and before it gives it back; none may note it meanwhile",
+			"the lock has one holder at a time", l.overlaps == 0, fmt.Sprintf("%d overlaps, held %d times", l.overlaps, l.locks),
+			"a worker records when it gets the lock and before it releases it; no other may get it in between",
 		},
 	}
 }

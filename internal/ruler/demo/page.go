@@ -105,9 +105,9 @@ func (s *stack) Detail(context.Context) (live.Detail, error) {
 	}
 	say("acknowledged orders are kept", fmt.Sprintf("%d acknowledged; compared at the end", c.acked), false)
 	say("every order's event is delivered", fmt.Sprintf("%d delivered, %d repeated", c.seen, c.repeated), false)
-	say("events of a customer come in order", fmt.Sprintf("%d out of order", c.disorder), c.disorder > 0)
+	say("events of a customer arrive in order", fmt.Sprintf("%d out of order", c.disorder), c.disorder > 0)
 	say("the counter is exact", fmt.Sprintf("%d answered, %d values twice", c.increments, c.twice), c.twice > 0)
-	say("the lock is held by one", fmt.Sprintf("%d times by two", c.overlaps), c.overlaps > 0)
+	say("the lock has one holder at a time", fmt.Sprintf("%d overlaps", c.overlaps), c.overlaps > 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.backup != "" {

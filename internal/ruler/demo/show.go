@@ -35,7 +35,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 	for i := range 3 {
 		workers.Go(func() { s.count(load, i) })
 	}
-	s.say("the shop sells; the page: http://%s/", s.cfg.Listen)
+	s.say("the shop is running; the page: http://%s/", s.cfg.Listen)
 	err := s.progress(load)
 	if err == nil && s.cfg.Auto {
 		err = s.auto(load)
@@ -53,7 +53,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.say("the load has ended; what is under way is waited for")
+	s.say("the load has ended; waiting for what is in flight")
 	v, err := s.verdict(context.WithoutCancel(ctx))
 	deaf()
 	if failed := <-heard; err == nil {
@@ -113,7 +113,7 @@ func (s *stack) verdict(ctx context.Context) (*Verdict, error) {
 	if s.backup != "" {
 		v.Promises = append(v.Promises, Promise{
 			"a backup under load restores exactly", !s.failed, s.backup,
-			"the copy's checksums are those of the archive, and it has every order that was acknowledged before the backup began",
+			"the copy's checksums must match the archive's, and it must have every order that was acknowledged before the backup began",
 		})
 	}
 	for _, e := range s.events {

@@ -39,7 +39,7 @@ type Config struct {
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:9180", "with --stack: loopback `ADDRESS` of the page")
 	f.DurationVar(&c.Duration, "duration", 0, "with --stack: end after this time (default Ctrl-C)")
-	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once without being asked, and end")
+	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once automatically, then end")
 }
 
 // Show runs the stack with the program weir. It reports whether every promise was kept.
@@ -249,7 +249,7 @@ func (s *stack) follow(ctx context.Context, port int) error {
 			return err
 		}
 		if n == 0 {
-			return errors.New("it is not in step")
+			return errors.New("it is not in sync")
 		}
 		return nil
 	})

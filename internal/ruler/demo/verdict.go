@@ -57,7 +57,7 @@ func (v *Verdict) save(out string) (err error) {
 		promises.Rows = append(promises.Rows, []report.Cell{{Text: p.What}, {Text: held, Strong: !p.Held}, {Text: p.Figure}, {Text: p.How}})
 	}
 	if v.Held() {
-		doc.Findings = append(doc.Findings, report.Finding{Claim: fmt.Sprintf("All %d promises were held.", len(v.Promises))})
+		doc.Findings = append(doc.Findings, report.Finding{Claim: fmt.Sprintf("All %d promises were kept.", len(v.Promises))})
 	}
 	doc.Findings = append(doc.Findings, report.Finding{Claim: fmt.Sprintf("The longest time without an acknowledged order was %.1f s.", v.Longest)})
 	events := report.Table{Columns: []report.Column{{Name: "At", Unit: "s", Numeric: true}, {Name: "What"}}}

@@ -22,7 +22,7 @@ type deepWatch struct {
 func (t *Target) startDeep() *deepWatch {
 	d := &deepWatch{target: t}
 	if t.local.pid == 0 {
-		d.miss("the server is not on this machine, or hidden from this process")
+		d.miss("the server is not on this machine, or not visible to this process")
 		return d
 	}
 	w, err := residence.Start(t.processes())
@@ -109,9 +109,9 @@ func (d *deepWatch) report(ops int64) ([]bench.ServerPart, []string) {
 			out = append(out, bench.ServerPart{Name: name, MeanNs: float64(ns) / float64(ops), Source: "eBPF"})
 		}
 	}
-	add("waiting for a processor, to begin", s.Before)
+	add("waiting for a processor, before the request is read", s.Before)
 	add("on a processor", s.CPU())
-	add("waiting for a processor, meanwhile", s.RunQueue)
+	add("waiting for a processor, during the request", s.RunQueue)
 	add("flushing files", s.Flush)
 	add("writing files", s.Write)
 	add("reading files", s.Read)

@@ -345,7 +345,7 @@ func (r *run) describe(b *bench.Boundary) {
 	b.PoolMax = r.config.PoolMax
 	b.ArrivalKnown = r.dial.stamped.Load() || r.target.Engine == EngineSleep
 	if !b.ArrivalKnown {
-		b.Unavailable = append(b.Unavailable, "arrival of answers: the kernel stamps packets of TCP alone, so wake is inside server")
+		b.Unavailable = append(b.Unavailable, "arrival of answers: the kernel only stamps TCP packets, so wake is part of server")
 	}
 }
 

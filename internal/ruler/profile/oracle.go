@@ -32,7 +32,7 @@ func checkOracle(dsn string) error {
 func oracleConnector(dsn string, c poolConfig) (sqlConnector, error) {
 	connector, ok := goora.NewConnector(dsn).(*goora.OracleConnector)
 	if !ok {
-		return sqlConnector{}, fmt.Errorf("go-ora: its connector takes no dialer")
+		return sqlConnector{}, fmt.Errorf("go-ora: its connector does not accept a dialer")
 	}
 	connector.Dialer(c.dial)
 	return sqlConnector{Connector: connector, config: c, prepare: true}, nil

@@ -169,7 +169,7 @@ func (w *serverWatch) close() error {
 	return nil
 }
 
-var errNotSeen = errors.New("processes that begin within the window are not watched, and a cold run is made of those")
+var errNotSeen = errors.New("processes that start within the window are not watched, and a cold run only has such processes")
 
 var errNotOffered = errors.New("this engine does not offer it")
 
@@ -254,7 +254,7 @@ func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error)
 		WHERE e.extname OPERATOR(pg_catalog.=) 'pg_stat_statements'`).Scan(&schema)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return s, errors.New("pg_stat_statements is not in this database: shared_preload_libraries and CREATE EXTENSION pg_stat_statements would bring it")
+		return s, errors.New("pg_stat_statements is not in this database: add it to shared_preload_libraries and run CREATE EXTENSION pg_stat_statements")
 	case err != nil:
 		return s, err
 	}
@@ -281,7 +281,7 @@ func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error)
 func (t *Target) mysqlStatements(ctx context.Context) (statementTimes, error) {
 	s := statementTimes{source: "performance_schema"}
 	if t.server.Settings["performance_schema"] != "ON" {
-		return s, errors.New("performance_schema is off; it can be switched on only when the server starts")
+		return s, errors.New("performance_schema is off; it can only be enabled when the server starts")
 	}
 	err := t.admin.QueryRowContext(ctx, `SELECT COALESCE(SUM(COUNT_STAR), 0), COALESCE(SUM(SUM_TIMER_WAIT), 0) / 1e12, COALESCE(SUM(SUM_LOCK_TIME), 0) / 1e12
 		FROM performance_schema.events_statements_summary_global_by_event_name`).Scan(&s.calls, &s.execution, &s.lock)

@@ -103,7 +103,7 @@ func (t *Target) Connect(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("reach %s at %s: %w", t.Engine, redact(t.dsn), err), t.Close())
 	}
 	if err := t.look(ctx); err != nil {
-		return errors.Join(fmt.Errorf("ask %s what it is: %w", t.Engine, err), t.Close())
+		return errors.Join(fmt.Errorf("read the version of %s: %w", t.Engine, err), t.Close())
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (t *Target) ScriptWorkload(name, text string) (*Workload, error) {
 func (t *Target) Prepare(ctx context.Context, name string, rows int) (*Workload, error) {
 	w, ok := workloads[name]
 	if !ok {
-		return nil, fmt.Errorf("no workload %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(workloads)), ", "))
+		return nil, fmt.Errorf("no workload %q: want one of %s", name, strings.Join(slices.Sorted(maps.Keys(workloads)), ", "))
 	}
 	if rows < 1 {
 		return nil, fmt.Errorf("%d rows: want 1 or more", rows)

@@ -105,7 +105,7 @@ func (d *Doc) Validate() error {
 	places := placesOf(d)
 	for _, f := range d.allFindings() {
 		if _, ok := places[f.See]; f.See != "" && !ok {
-			return fmt.Errorf("finding %q points to %q, which is not there", f.Claim, f.See)
+			return fmt.Errorf("finding %q refers to %q, which does not exist", f.Claim, f.See)
 		}
 	}
 	for _, s := range d.Sections {

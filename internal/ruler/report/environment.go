@@ -74,7 +74,7 @@ func provenance(e *measure.Environment) string {
 	if f, g := e.FsyncBefore, e.FsyncAfter; f != nil && g != nil && f.P50Ns > 0 && g.P50Ns > 0 {
 		fmt.Fprintf(&b, " A flush took %s at the median before the run and %s after it", microseconds(f.P50Ns), microseconds(g.P50Ns))
 		if max(f.P50Ns, g.P50Ns) > 2*min(f.P50Ns, g.P50Ns) {
-			b.WriteString(", so what depends on the disk moved while it was measured")
+			b.WriteString(", so figures that depend on the disk varied during the measurement")
 		}
 		b.WriteString(".")
 	}

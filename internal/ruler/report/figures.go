@@ -273,7 +273,7 @@ func (c *Chart) frameTable(most int) Table {
 		return strings.Compare(a.name, b.name)
 	})
 	t := Table{Title: c.Title, Columns: []Column{
-		{Name: "function"}, {Name: "itself", Unit: c.Unit, Numeric: true}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "with what it calls", Unit: "%", Numeric: true},
+		{Name: "function"}, {Name: "itself", Unit: c.Unit, Numeric: true}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "with its callees", Unit: "%", Numeric: true},
 	}}
 	for _, s := range all[:min(most, len(all))] {
 		if s.self <= 0 {
@@ -282,7 +282,7 @@ func (c *Chart) frameTable(most int) Table {
 		t.Rows = append(t.Rows, Cells(s.name, figure(s.self), percent(s.self/c.Root.Value), percent(s.total/c.Root.Value)))
 	}
 	if len(all) > len(t.Rows) {
-		t.Note = fmt.Sprintf("The first %d of %s, by what they took themselves.", len(t.Rows), plural(len(all), "function", "functions"))
+		t.Note = fmt.Sprintf("The first %d of %s, by their own values.", len(t.Rows), plural(len(all), "function", "functions"))
 	}
 	return t
 }
@@ -298,7 +298,7 @@ func (c *Chart) summary() string {
 		for _, r := range t.Rows {
 			top = append(top, r[0].Text+" ("+r[2].Text+" %)")
 		}
-		return fmt.Sprintf("Flame graph of %s. Most was taken by %s.", c.value(c.Root.Value), strings.Join(top, ", "))
+		return fmt.Sprintf("Flame graph of %s. The largest part is in %s.", c.value(c.Root.Value), strings.Join(top, ", "))
 	}
 	what := map[ChartKind]string{
 		Bars: "Bars", Intervals: "Values with intervals", Lines: "Lines", TimeSeries: "Lines over time", Percentiles: "Latency by percentile",

@@ -172,7 +172,7 @@ func (c *Chart) cells() [][]string {
 			row++
 			out = append(out, []string{strconv.Itoa(row), "function", "", f.Name})
 			add(row, "itself", c.Unit, f.Self())
-			add(row, "with what it calls", c.Unit, f.Value)
+			add(row, "with its callees", c.Unit, f.Value)
 		})
 		return out
 	}

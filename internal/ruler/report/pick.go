@@ -60,5 +60,5 @@ func (d *Doc) PickChart(which string) (*Doc, error) {
 	case len(all) == 0:
 		return nil, fmt.Errorf("no chart %q: the report has none", which)
 	}
-	return nil, fmt.Errorf("no chart %q: there are %s", which, strings.Join(titles, ", "))
+	return nil, fmt.Errorf("no chart %q: want one of %s", which, strings.Join(titles, ", "))
 }

@@ -156,7 +156,7 @@ func (c *Chart) validate() error {
 		return fmt.Errorf("unknown kind %q", c.Kind)
 	}
 	if c.Kind == Bars && c.LogY {
-		return errors.New("bars have no foot on a log axis: use intervals")
+		return errors.New("bars need an axis that starts at 0, not a log axis: use intervals")
 	}
 	for _, s := range c.Series {
 		switch {
@@ -199,7 +199,7 @@ func (c *Chart) validatePoint(p Point) error {
 	case c.Kind == Segments && p.Y < 0:
 		return fmt.Errorf("a segment cannot be %v long", p.Y)
 	case p.hasRange() && p.Lo > p.Hi:
-		return fmt.Errorf("range from %v to %v is upside down", p.Lo, p.Hi)
+		return fmt.Errorf("range from %v to %v: the ends are in the wrong order", p.Lo, p.Hi)
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ const (
 
 func drawable(v float64) error {
 	if math.IsNaN(v) || math.Abs(v) > mostValue {
-		return fmt.Errorf("%v is not a number that can be drawn", v)
+		return fmt.Errorf("%v cannot be drawn", v)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (c *Chart) validateMarks() error {
 		log := onY && c.LogY || !onY && c.LogX
 		switch {
 		case drawable(m.At) != nil || drawable(m.To) != nil:
-			return fmt.Errorf("mark %q: %v is not a number that can be drawn", m.Label, m.At)
+			return fmt.Errorf("mark %q: %v cannot be drawn", m.Label, m.At)
 		case m.To != 0 && m.To < m.At:
 			return fmt.Errorf("mark %q ends at %v, before it begins at %v", m.Label, m.To, m.At)
 		case log && m.At < leastLog:
@@ -250,7 +250,7 @@ func (f *Frame) validate() error {
 	sum := 0.0
 	for _, c := range f.Children {
 		if c == nil || c.Value < 0 || math.IsNaN(c.Value) || math.IsInf(c.Value, 0) {
-			return fmt.Errorf("frame %q calls one without a value", f.Name)
+			return fmt.Errorf("frame %q has a callee without a value", f.Name)
 		}
 		sum += c.Value
 		if err := c.validate(); err != nil {
@@ -258,7 +258,7 @@ func (f *Frame) validate() error {
 		}
 	}
 	if sum > f.Value*1.000001 {
-		return fmt.Errorf("frame %q took %v, and what it calls %v", f.Name, f.Value, sum)
+		return fmt.Errorf("frame %q has the value %v, less than its callees' %v", f.Name, f.Value, sum)
 	}
 	return nil
 }

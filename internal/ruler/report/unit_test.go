@@ -162,7 +162,7 @@ func TestPickChart(t *testing.T) {
 			t.Errorf("%q: %v", which, err)
 		}
 	}
-	for which, want := range map[string]string{"0": "has 9", "10": "has 9", "through": "3 charts", "pie": "there are"} {
+	for which, want := range map[string]string{"0": "has 9", "10": "has 9", "through": "3 charts", "pie": "want one of"} {
 		if _, err := d.PickChart(which); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want mention of %q", which, err, want)
 		}
@@ -178,11 +178,11 @@ func TestCommandLineCanBePasted(t *testing.T) {
 
 func TestProvenanceTellsOfADiskThatMoved(t *testing.T) {
 	e := sample().Env
-	if got := provenance(e); !strings.Contains(got, "62 us at the median before the run and 3.01 ms after it, so what depends on the disk moved") {
+	if got := provenance(e); !strings.Contains(got, "62 us at the median before the run and 3.01 ms after it, so figures that depend on the disk varied") {
 		t.Errorf("%s", got)
 	}
 	e.FsyncAfter = &measure.Flush{P50Ns: 70_000}
-	if got := provenance(e); strings.Contains(got, "moved") || !strings.Contains(got, "70 us after it.") {
+	if got := provenance(e); strings.Contains(got, "varied") || !strings.Contains(got, "70 us after it.") {
 		t.Errorf("%s", got)
 	}
 	e.Servers = append(e.Servers, measure.Server{Name: "PgBouncer", Version: "1.18"}, measure.Server{Name: "weir", Version: "0.1"})

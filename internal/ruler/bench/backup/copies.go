@@ -135,7 +135,7 @@ func toFile(path string, in io.Reader, n int64, m copyMethod) (err error) {
 // atLeast returns an error if a copy is short. An archive is larger than its chunk.
 func atLeast(got, want int64) error {
 	if got < want {
-		return fmt.Errorf("%d bytes arrived of %d", got, want)
+		return fmt.Errorf("got %d bytes of %d", got, want)
 	}
 	return nil
 }

@@ -36,10 +36,10 @@ func (r *rig) direct(ctx context.Context) error {
 	block := aligned(directBlock)
 	rng := rand.NewChaCha8([32]byte{2})
 	_, _ = rng.Read(block) // never fails
-	e := r.microExperiment("direct-io", "A file of "+sizeText(n)+" that is durable at the end, past the page cache and through it", map[string]string{"bytes": strconv.FormatInt(n, 10), "block": strconv.Itoa(directBlock)})
+	e := r.microExperiment("direct-io", "A file of "+sizeText(n)+" that is durable at the end, with and without the page cache", map[string]string{"bytes": strconv.FormatInt(n, 10), "block": strconv.Itoa(directBlock)})
 	for _, how := range []string{writeBuffered, writeDropped, writeDirect} {
 		if err := writeFile(path, how, block, directBlock); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-			r.Leave("%s: the file system of %s does not have it", how, filepath.Base(r.o.Out))
+			r.Leave("%s: the file system of %s does not support it", how, filepath.Base(r.o.Out))
 			continue
 		} else if err != nil {
 			return err
@@ -103,7 +103,7 @@ func writeFile(path, how string, block []byte, n int64) (err error) {
 func cachedBytes(path string) (_ int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return 0, fmt.Errorf("look at the page cache: %w", err)
+		return 0, fmt.Errorf("inspect the page cache: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	size, err := f.Seek(0, io.SeekEnd)
@@ -112,7 +112,7 @@ func cachedBytes(path string) (_ int64, err error) {
 	}
 	m, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return 0, fmt.Errorf("look at the page cache: %w", err)
+		return 0, fmt.Errorf("inspect the page cache: %w", err)
 	}
 	defer func() { err = errors.Join(err, unix.Munmap(m)) }()
 	page := os.Getpagesize()
@@ -120,7 +120,7 @@ func cachedBytes(path string) (_ int64, err error) {
 	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(unsafe.Pointer(&pages[0])))
 	runtime.KeepAlive(m)
 	if errno != 0 {
-		return 0, fmt.Errorf("look at the page cache: %w", errno)
+		return 0, fmt.Errorf("inspect the page cache: %w", errno)
 	}
 	n := 0
 	for _, p := range pages {

@@ -61,7 +61,7 @@ func (s sums) differs(copied sums) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(copied.tables)) {
 		if _, ok := s.tables[name]; !ok {
-			out = append(out, fmt.Sprintf("table %s is one too many", name))
+			out = append(out, fmt.Sprintf("table %s is unexpected", name))
 		}
 	}
 	if s.objects != copied.objects {

@@ -193,7 +193,7 @@ func readFile(name string, w io.Writer) (err error) {
 func floorCommands() []*cobra.Command {
 	jobs := 0
 	rows := &cobra.Command{
-		Use: rowsVerb + " DSN DIR", Short: "Copy the rows of a PostgreSQL database to files, and do nothing else",
+		Use: rowsVerb + " DSN DIR", Short: "Only copy the rows of a PostgreSQL database to files",
 		Hidden: true, // a part of weir bench backup --floor
 		Args:   cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -22,7 +22,7 @@ func insideOf(said []byte) (map[string]float64, error) {
 		Footprint *bulk.Footprint   `json:"footprint"`
 	}
 	if err := json.Unmarshal(said, &told); err != nil {
-		return nil, fmt.Errorf("read what weir says of itself: %w", err)
+		return nil, fmt.Errorf("read weir's report about itself: %w", err)
 	}
 	out := make(map[string]float64)
 	for _, w := range told.Workers {

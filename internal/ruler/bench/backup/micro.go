@@ -356,7 +356,7 @@ const sizeSlack = 0.02
 
 func sizeIs(n, want int64) error {
 	if d := float64(n-want) / float64(want); d > sizeSlack || d < -sizeSlack {
-		return fmt.Errorf("compressed to %d bytes, and before to %d", n, want)
+		return fmt.Errorf("compressed to %d bytes, but to %d before", n, want)
 	}
 	return nil
 }
@@ -372,7 +372,7 @@ func unpack(c encoding, packed []byte, plain int64) error {
 		return err
 	}
 	if n != plain {
-		return fmt.Errorf("%d bytes came back of %d", n, plain)
+		return fmt.Errorf("decompressed %d bytes of %d", n, plain)
 	}
 	return nil
 }
@@ -388,7 +388,7 @@ func sameText(c encoding, packed, text []byte) error {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	if !bytes.Equal(got, text) {
-		return fmt.Errorf("%s: what came back is not what was compressed", c.name)
+		return fmt.Errorf("%s: the decompressed text differs from the original", c.name)
 	}
 	return nil
 }

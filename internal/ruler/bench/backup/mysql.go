@@ -179,7 +179,7 @@ func (s *mysqlServer) sums(ctx context.Context, database string) (_ sums, err er
 			return out, fmt.Errorf("count rows of %s: %w", name, err)
 		}
 		if err := db.QueryRowContext(ctx, "CHECKSUM TABLE "+name+" EXTENDED").Scan(&table, &sum); err != nil {
-			return out, fmt.Errorf("sum up table %s: %w", name, err)
+			return out, fmt.Errorf("compute the checksum of table %s: %w", name, err)
 		}
 		out.rows += n
 		out.tables[name] = fmt.Sprintf("%d rows, sum %s", n, sum.String)
@@ -211,7 +211,7 @@ func (s *mysqlServer) ways(ctx context.Context, o *Options, jobs int) (ways []wa
 	case len(found) == 0:
 		missing = append(missing, "no mydumper was found: name its directory with --tools")
 	case s.place("").secret:
-		missing = append(missing, "mydumper is left out: it takes the password on its command line, for all to see")
+		missing = append(missing, "mydumper is left out: it only takes the password on its command line, which all users can see")
 	default:
 		for _, p := range found {
 			ways = append(ways, mydumperWays(p, jobs)...)

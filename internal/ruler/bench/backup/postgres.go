@@ -175,7 +175,7 @@ func (s *postgresServer) sums(ctx context.Context, database string) (_ sums, err
 		var sum string
 		err := c.QueryRow(ctx, "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)), 0)::text FROM "+pg.Qualified("public", name)+" t").Scan(&n, &sum)
 		if err != nil {
-			return out, fmt.Errorf("sum up table %s: %w", name, err)
+			return out, fmt.Errorf("compute the checksum of table %s: %w", name, err)
 		}
 		out.rows += n
 		out.tables[name] = fmt.Sprintf("%d rows, sum %s", n, sum)
@@ -219,7 +219,7 @@ func (s *postgresServer) ways(ctx context.Context, o *Options, jobs int) (ways [
 		newest = max(newest, p.major)
 		ways = append(ways, pgDumpWays(p, jobs, o.Plan.Slow, p.major == server)...)
 		if p.major > server {
-			missing = append(missing, fmt.Sprintf("pg_restore %s sets parameters that a server of version %d does not know: its backups are measured, and not restored", p.version, server))
+			missing = append(missing, fmt.Sprintf("pg_restore %s sets parameters that a server of version %d does not know: its backups are measured, but not restored", p.version, server))
 		}
 	}
 	if len(ways) == 0 {

@@ -16,12 +16,12 @@ func (r *rig) profile(ctx context.Context, src *source) error {
 	if r.o.Verb == nil {
 		return nil
 	}
-	r.o.Say("Where weir's processor time goes")
+	r.o.Say("Where weir's CPU time goes")
 	jobs := "--jobs=" + strconv.Itoa(r.jobs)
 	return r.intoEmpty(way{name: "profiled"}, func(dir string) error {
 		from, to := r.engine.place(sourceDatabase), r.engine.place(copyDatabase)
 		if from.secret {
-			r.Leave("a CPU profile: weir would have to be told the password on a command line")
+			r.Leave("a CPU profile: weir would need the password on a command line")
 			return nil
 		}
 		if err := r.profiled(ctx, "backup", "backup", from.dsn, "--to", dir, "--quiet", "--compress=zstd:1", jobs); err != nil {
@@ -38,7 +38,7 @@ func (r *rig) profile(ctx context.Context, src *source) error {
 			return err
 		}
 		if d := src.sums.differs(got); d != "" {
-			return fmt.Errorf("the restored database is not its source: %s", d)
+			return fmt.Errorf("the restored database differs from its source: %s", d)
 		}
 		return r.engine.drop(ctx, copyDatabase)
 	})

@@ -13,9 +13,9 @@ import (
 // Report makes a report of the outcome: targets first, then each experiment.
 func (o *Outcome) Report() *report.Doc {
 	d := &report.Doc{
-		Title: "weir backup beside other tools on " + o.server(),
-		Subtitle: "The same data backed up and restored by each in turn. Every archive is read back, every restored row compared with its source; " +
-			"time is until the archive is on the disk, processor time that of whole programs.",
+		Title: "weir backup and other tools on " + o.server(),
+		Subtitle: "Each tool in turn backs up and restores the same data. Every archive is read back, every restored row compared with its source; " +
+			"time runs until the archive is on disk; CPU time is that of whole programs.",
 		Findings: bench.Cautions(o.Results...),
 	}
 	d.Sections = suite.TargetSection(o.Targets())

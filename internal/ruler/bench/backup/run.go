@@ -55,9 +55,9 @@ func (o *Options) validate() error {
 	case !slices.Contains(Engines(), o.Engine):
 		return fmt.Errorf("--engine %q: want postgres or mariadb", o.Engine)
 	case o.Out == "" || o.Binary == "":
-		return errors.New("a directory for results and the weir program are needed")
+		return errors.New("want a directory for results and the weir program")
 	case o.DSN != "" && suite.EngineOfDSN(o.DSN, Engines()) != o.Engine:
-		return fmt.Errorf("--db names a server that --engine %s does not speak to", o.Engine)
+		return fmt.Errorf("--db names a server of another kind than --engine %s", o.Engine)
 	}
 	for _, s := range o.Plan.Shapes {
 		if _, err := backupdata.ByName(s.Shape); err != nil {

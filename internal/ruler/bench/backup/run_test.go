@@ -243,10 +243,10 @@ func TestWrongRestoresAreFound(t *testing.T) {
 		"UPDATE public.measurements SET remark = '' WHERE remark IS NULL": "table measurements has",
 		"DROP INDEX public.measurements_sensor":                           "it has 1 indexes",
 		"DROP TABLE public.measurements":                                  "table measurements is missing",
-		"CREATE TABLE public.more (id int)":                               "table more is one too many",
+		"CREATE TABLE public.more (id int)":                               "table more is unexpected",
 	} {
 		w := plainWay(filepath.Join(server.BinDir(), "pg_dump"), psql, sql)
-		if _, err := r.restore(ctx, w, src); err == nil || !strings.Contains(err.Error(), "not its source: "+want) {
+		if _, err := r.restore(ctx, w, src); err == nil || !strings.Contains(err.Error(), "differs from its source: "+want) {
 			t.Errorf("%s: said %v, want %q", sql, err, want)
 		}
 	}
@@ -275,7 +275,7 @@ func TestOptionsAreJudged(t *testing.T) {
 		"":                       func(*Options) {},
 		"--engine":               func(o *Options) { o.Engine = "oracle" },
 		"directory for results":  func(o *Options) { o.Out = "" },
-		"does not speak":         func(o *Options) { o.DSN = "mysql://u@h/" },
+		"another kind":           func(o *Options) { o.DSN = "mysql://u@h/" },
 		"--shapes":               func(o *Options) { o.Plan.Shapes = []Size{{"none", 1}} },
 		"would be empty":         func(o *Options) { o.Plan.Shapes = []Size{{"shop", 0}} },
 		"want a URL with a host": func(o *Options) { o.DSN = "postgres:///x" },

@@ -71,7 +71,7 @@ func TestSumsDiffer(t *testing.T) {
 		"":                   whole,
 		"table b is missing": {tables: map[string]string{"a": "1 rows, sum 5"}, objects: "3 indexes"},
 		"table b has 2 rows, sum 7, not 2 rows, sum 6": {tables: map[string]string{"a": "1 rows, sum 5", "b": "2 rows, sum 7"}, objects: "3 indexes"},
-		"table c is one too many":                      {tables: map[string]string{"a": "1 rows, sum 5", "b": "2 rows, sum 6", "c": "0 rows"}, objects: "3 indexes"},
+		"table c is unexpected":                        {tables: map[string]string{"a": "1 rows, sum 5", "b": "2 rows, sum 6", "c": "0 rows"}, objects: "3 indexes"},
 		"it has 2 indexes, not 3 indexes":              {tables: whole.tables, objects: "2 indexes"},
 	} {
 		if d := whole.differs(got); d != want {

@@ -88,8 +88,8 @@ measured.`,
 	cli.Renamed(cmd, "dsn", "db")
 	c.ServerFlags.Words(cmd)
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the private server's programs (default the newest installed)")
-	f.StringSliceVar(&c.tools, "tools", nil, "directories to look for other tools in, before all others")
-	f.StringVar(&c.size, "size", "", "size as text of the database shop, of which the others are parts (default by the plan: 1MB, 64MB, 766MB)")
+	f.StringSliceVar(&c.tools, "tools", nil, "directories to search for other tools first")
+	f.StringVar(&c.size, "size", "", "size as text of the database shop; the others are fractions of it (default by the plan: 1MB, 64MB, 766MB)")
 	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
 	cli.Takes(f, "shapes", "shop", "many", "huge", "text", "binary", "random")
 	f.StringArrayVar(&c.sides, "side", nil, "compare only sides whose names match, such as 'pg_dump 17*' (repeatable)")
@@ -100,7 +100,7 @@ measured.`,
 	f.IntSliceVar(&c.workers, "compress-workers", nil, "numbers of gzip's workers to compare")
 	f.StringSliceVar(&c.profiles, "profiles", nil, "profiles of weir to compare, instead of the plan's: "+strings.Join(profileNames(), ", "))
 	cli.Takes(f, "profiles", profileNames()...)
-	f.StringSliceVar(&c.storage, "storage", nil, "places of archives to compare: dir,s3 (an S3 server of our own, versitygw)")
+	f.StringSliceVar(&c.storage, "storage", nil, "places of archives to compare: dir,s3 (a private S3 server, versitygw)")
 	cli.Takes(f, "storage", "dir", "s3")
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the data")
 	cmd.AddCommand(floorCommands()...)
@@ -129,7 +129,7 @@ func (c *flags) options(changed func(string) bool) (o Options, err error) {
 		}
 	}
 	if c.floor && c.Engine != suite.PostgreSQL {
-		return o, fmt.Errorf("--floor: there is none for --engine %s", c.Engine)
+		return o, fmt.Errorf("--floor: --engine %s has none", c.Engine)
 	}
 	o.Engine, o.DSN, o.BinDir, o.Tools, o.Seed = c.Engine, c.DSN, c.binDir, c.tools, c.seed
 	o.Sides, o.Floor = c.sides, c.floor
@@ -175,7 +175,7 @@ func (c *flags) plan() (Plan, error) {
 		plan.Shapes = chosen
 	}
 	if c.rounds < 0 {
-		return plan, errors.New("--rounds: at least 1 is needed")
+		return plan, errors.New("--rounds: want at least 1")
 	}
 	plan.Rounds = cmp.Or(c.rounds, plan.Rounds)
 	return plan.with(c.knobs)

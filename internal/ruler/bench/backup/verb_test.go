@@ -60,11 +60,11 @@ func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 	for args, want := range map[string]string{
 		"--engine oracle":                "want one of postgres, mariadb",
 		"--plan none":                    "--plan",
-		"--experiments dump-none":        "want some of buffers (buffers-64k, buffers-256k, buffers-1024k, buffers-4096k, classes-shop), compression (compress-shop, decompress-shop), direct (direct-io), copy (copy-memory, copy-file), shop (dump-shop, restore-shop), adaptive-shop (adaptive-dump-shop, adaptive-restore-shop), settings-shop (settings-restore-shop), cpu, memory-shop, huge (dump-huge, restore-huge)",
+		"--experiments dump-none":        "want one or more of buffers (buffers-64k, buffers-256k, buffers-1024k, buffers-4096k, classes-shop), compression (compress-shop, decompress-shop), direct (direct-io), copy (copy-memory, copy-file), shop (dump-shop, restore-shop), adaptive-shop (adaptive-dump-shop, adaptive-restore-shop), settings-shop (settings-restore-shop), cpu, memory-shop, huge (dump-huge, restore-huge)",
 		"--size many":                    "--size",
 		"--side [":                       "--side",
-		"--engine mariadb --floor":       "--floor: there is none for --engine mariadb",
-		"--db mysql://u@h/ --floor":      "--floor: there is none",
+		"--engine mariadb --floor":       "--floor: --engine mariadb has none",
+		"--db mysql://u@h/ --floor":      "has none",
 		"--shapes shop,none":             `has no "none"`,
 		"--rounds -1":                    "--rounds",
 		"--jobs 2,2":                     "--jobs 2: want numbers of at least 1, each once",
@@ -75,7 +75,7 @@ func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 		"--lab=false":                    "--db",
 		"--lab --db mysql://u:secret@h/": "contradicts --lab",
 		"--db host=h":                    "URL",
-		"--db mysql://u:secret@h/ --engine postgres": "does not speak",
+		"--db mysql://u:secret@h/ --engine postgres": "another kind",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := weir.Execute(t.Context(), append([]string{"bench", "backup"}, strings.Fields(args)...), &stdout, &stderr)

@@ -116,7 +116,7 @@ func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 }
 
 // compared says what experiments with a prefix compare.
-var compared = map[string]string{"profiles-": "by weir's profiles", "jobs-": "by weir's jobs", "storage-": "into a directory and an S3 server of this machine", "adaptive-": "with a number of jobs that follows what there is to gain", "settings-": "by settings of its sessions"}
+var compared = map[string]string{"profiles-": "by weir's profiles", "jobs-": "by weir's jobs", "storage-": "into a directory and an S3 server of this machine", "adaptive-": "with an adaptive number of jobs", "settings-": "by settings of its sessions"}
 
 // sideBySide backs up a source by all ways, or restores their archives.
 func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, ways []way) error {
@@ -141,7 +141,7 @@ func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, 
 		})
 	}
 	if len(e.Sides) == 0 {
-		return fmt.Errorf("%s: no side fits --side %s", e.Name, strings.Join(r.o.Sides, ", "))
+		return fmt.Errorf("%s: no side matches --side %s", e.Name, strings.Join(r.o.Sides, ", "))
 	}
 	_, err := r.Measure(ctx, e, r.env, r.o.Out)
 	return err
@@ -185,7 +185,7 @@ func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err
 			}
 			s.Transfer.Verified = "archive read back by its tool"
 		} else if w.restore != nil {
-			s.Transfer.Verified = "by the restores of the last one"
+			s.Transfer.Verified = "by restoring the last one"
 		}
 		return nil
 	})
@@ -215,9 +215,9 @@ func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, 
 		return s, err
 	}
 	if d := src.sums.differs(got); d != "" {
-		return s, fmt.Errorf("the restored database is not its source: %s", d)
+		return s, fmt.Errorf("the restored database differs from its source: %s", d)
 	}
-	s.Transfer.Verified, s.Transfer.Rows = "every row by its sum, indexes and constraints by their number", got.rows
+	s.Transfer.Verified, s.Transfer.Rows = "rows by checksums, indexes and constraints by their number", got.rows
 	return s, r.engine.drop(ctx, copyDatabase)
 }
 

@@ -132,7 +132,7 @@ func cellChart(results []*bench.Result) []report.Chart {
 // gridChart shows throughput over operations in flight and delays.
 func gridChart(r *bench.Result) []report.Chart {
 	ch := report.Chart{
-		Title: "Throughput by operations under way and delay", Kind: report.Heat, XLabel: "delay in microseconds", SeriesLabel: "operations under way in each session",
+		Title: "Throughput by operations in flight and delay", Kind: report.Heat, XLabel: "delay in microseconds", SeriesLabel: "operations in flight in each session",
 		YLabel: "operations per second", Unit: "ops/s",
 	}
 	best := bench.Fastest(r)

@@ -312,7 +312,7 @@ func (e *etcdStore) driver(s shape) kvload.Driver {
 
 func (e *etcdStore) describe() measure.Server {
 	return measure.Server{Name: "etcd", Version: e.etcd.Version(), Settings: map[string]string{
-		"members": strconv.Itoa(len(e.etcd.Nodes())), "flags": "those of etcd, but for addresses and the log", "procs": strconv.Itoa(e.procs),
+		"members": strconv.Itoa(len(e.etcd.Nodes())), "flags": "etcd's defaults, except for addresses and the log", "procs": strconv.Itoa(e.procs),
 		"fsync": strconv.FormatBool(e.etcd.Durability() == lab.Prod),
 	}}
 }

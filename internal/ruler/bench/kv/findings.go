@@ -60,7 +60,7 @@ func kvSpread(results []*bench.Result) []bench.Finding {
 		if len(f.Evidence) == 0 {
 			continue
 		}
-		f.Claim = fmt.Sprintf("Rounds of one and the same setting lie up to %.0f %% apart: a smaller difference between single rounds of two settings says nothing.", 100*worst)
+		f.Claim = fmt.Sprintf("Rounds of one setting differ by up to %.0f %%: a smaller difference between single rounds of two settings means nothing.", 100*worst)
 		out = append(out, f)
 	}
 	return out
@@ -97,10 +97,10 @@ func kvSame(results []*bench.Result) []bench.Finding {
 		}
 		f := bench.Finding{
 			ID: "kv-same", Severity: bench.Info, Evidence: []string{zero.PerSecond("ops/s"), none.PerSecond("ops/s")},
-			Claim: fmt.Sprintf("A delay of 0 and none are the same, and measured %s apart: what other delays differ by less is noise.", bench.RatioText(c.Ratio)),
+			Claim: fmt.Sprintf("A delay of 0 and none are the same, and measured %s apart: smaller differences between other delays are noise.", bench.RatioText(c.Ratio)),
 		}
 		if c.Verdict == bench.Better || c.Verdict == bench.Worse {
-			f.Severity, f.Advice = bench.Warn, "Something else than the delay has moved these rounds; do not trust small differences of this run."
+			f.Severity, f.Advice = bench.Warn, "Something other than the delay affected these rounds; do not trust small differences of this run."
 		}
 		out = append(out, f)
 	}
@@ -128,7 +128,7 @@ func kvKnee(results []*bench.Result) []bench.Finding {
 				f := bench.Finding{ID: "kv-knee", Severity: bench.Info}
 				f.Claim = fmt.Sprintf("The fewest that reach %.0f %% of the highest rate: %s. The highest is %s ops/s, with %s.", 100*kneeShare, knee.Name, bench.Count(best.Rate()), best.Name)
 				if a, b := knee.Summary["p50"].Median, last.Summary["p50"].Median; last.Value > knee.Value && a > 0 {
-					f.Claim += fmt.Sprintf(" With %s the median latency is %.3g times, the rate %.3g times that.", last.Name, b/a, last.Rate()/knee.Rate())
+					f.Claim += fmt.Sprintf(" With %s the median latency is %.3g times and the rate %.3g times as high as with that.", last.Name, b/a, last.Rate()/knee.Rate())
 				}
 				for _, l := range g {
 					f.Evidence = append(f.Evidence, fmt.Sprintf("%s; p50 %s ms, p99 %s ms", l.PerSecond("ops/s"), bench.Figure(l.Summary["p50"].Median), bench.Figure(l.Summary["p99"].Median)))
@@ -153,7 +153,7 @@ func kvLength(results []*bench.Result) []bench.Finding {
 			continue
 		}
 		f := bench.Finding{ID: "kv-length", Severity: bench.Info, Evidence: []string{a.PerSecond("ops/s"), b.PerSecond("ops/s")}}
-		f.Claim = fmt.Sprintf("A run of %s for each session has %s of the rate of one of %s.", b.Name, bench.RatioText(c.Ratio), a.Name)
+		f.Claim = fmt.Sprintf("A run of %s per session has %s of the rate of one of %s.", b.Name, bench.RatioText(c.Ratio), a.Name)
 		if c.Ratio.Hi < 0.95 {
 			f.Severity = bench.Warn
 			f.Claim += " It slows down."
@@ -185,7 +185,7 @@ func kvPresets(results []*bench.Result) []bench.Finding {
 		}
 		f.Claim = fmt.Sprintf("On one machine %s is fastest: %s ops/s.", best.Name, bench.Count(best.Rate()))
 		if len(same) > 0 {
-			f.Claim = fmt.Sprintf("Cannot tell which is fastest on one machine: %s has the highest rate, %s ops/s, and cannot be told from %s.", best.Name, bench.Count(best.Rate()), strings.Join(same, ", "))
+			f.Claim = fmt.Sprintf("Cannot tell which is fastest on one machine: %s has the highest rate, %s ops/s, but cannot be told from %s.", best.Name, bench.Count(best.Rate()), strings.Join(same, ", "))
 		}
 		out = append(out, f)
 	}
@@ -230,9 +230,9 @@ func kvDistance(results []*bench.Result) []bench.Finding {
 		}
 		last := ps[len(ps)-1]
 		if math.IsInf(from, 1) {
-			f.Claim = fmt.Sprintf("With %s replicas the fast path makes strong writes certainly shorter at none of the distances that were measured.", n)
+			f.Claim = fmt.Sprintf("With %s replicas the fast path makes strong writes certainly faster at none of the measured distances.", n)
 		} else {
-			f.Claim = fmt.Sprintf("With %s replicas the fast path makes strong writes shorter from a round trip of %g ms on; at %g ms they take %.0f %% of the time.", n, from, last.rtt, 100*last.quick.Median/last.slow.Median)
+			f.Claim = fmt.Sprintf("With %s replicas the fast path makes strong writes faster from a round trip of %g ms on; at %g ms they take %.0f %% of the time.", n, from, last.rtt, 100*last.quick.Median/last.slow.Median)
 		}
 		out = append(out, f)
 	}
@@ -271,7 +271,7 @@ func kvConflicts(results []*bench.Result) []bench.Finding {
 			Evidence: []string{none.PerSecond("ops/s"), most.PerSecond("ops/s")},
 		}
 		if c, err := bench.Compare(none, most, "rate"); err != nil || c.Verdict == bench.CannotTell {
-			f.Claim = fmt.Sprintf("%s: cannot tell what it costs that %g %% of the operations are on one key.", r.Experiment.Factors["preset"], top)
+			f.Claim = fmt.Sprintf("%s: cannot tell the cost of having %g %% of the operations on one key.", r.Experiment.Factors["preset"], top)
 		}
 		out = append(out, f)
 	}
@@ -302,7 +302,7 @@ func kvPeers(results []*bench.Result) []bench.Finding {
 	if len(parts) == 0 {
 		return nil
 	}
-	f.Claim = "Of etcd's rate at the same durability weir reaches " + strings.Join(parts, ", ") + " clients."
+	f.Claim = "At the same durability, weir reaches, relative to etcd's rate: " + strings.Join(parts, ", ") + " clients."
 	return []bench.Finding{f}
 }
 
@@ -336,7 +336,7 @@ func kvCells(results []*bench.Result) []bench.Finding {
 		return nil
 	}
 	f := bench.Finding{ID: "kv-cells", Severity: bench.Info, Evidence: append(slices.Clone(short), unsure...)}
-	f.Claim = fmt.Sprintf("No delay reaches %.0f %% of the best fixed one in %d of %d cells for certain; %d fall short, %d cannot be told.", 100*cellShare, cells-len(short)-len(unsure), cells, len(short), len(unsure))
+	f.Claim = fmt.Sprintf("Without a delay, the rate certainly reaches %.0f %% of that with the best fixed one in %d of %d cells; %d fall short, %d cannot be told.", 100*cellShare, cells-len(short)-len(unsure), cells, len(short), len(unsure))
 	if len(short) > 0 {
 		f.Severity = bench.Warn
 	}
@@ -362,7 +362,7 @@ func kvDurability(results []*bench.Result) []bench.Finding {
 		}
 		a, b := disk.Summary["p50"], memory.Summary["p50"]
 		f := bench.Finding{ID: "kv-durability", Severity: bench.Info}
-		f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so that the disk is %.0f %% of it.", r.Experiment.Title, bench.Figure(a.Median), bench.Figure(b.Median), 100*(1-b.Median/a.Median))
+		f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so the disk is %.0f %% of it.", r.Experiment.Title, bench.Figure(a.Median), bench.Figure(b.Median), 100*(1-b.Median/a.Median))
 		if a.Overlaps(b.Interval) || a.Median < b.Median {
 			f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk and %s ms without cannot be told apart.", r.Experiment.Title, bench.Figure(a.Median), bench.Figure(b.Median))
 		}
@@ -389,7 +389,7 @@ func kvChecked(results []*bench.Result) []bench.Finding {
 		return nil
 	}
 	f := bench.Finding{ID: "kv-checked", Severity: bench.Info}
-	f.Claim = fmt.Sprintf("Every answer to %s reads was checked for being of its key, and %s of them against what the session had written before: %d were wrong.", bench.Count(float64(reads)), bench.Count(float64(checked)), wrong)
+	f.Claim = fmt.Sprintf("Each of %s answers to reads was checked to be of its key, and %s of them against the session's own earlier writes: %d were wrong.", bench.Count(float64(reads)), bench.Count(float64(checked)), wrong)
 	if wrong > 0 {
 		f.Severity = bench.Warn
 	}

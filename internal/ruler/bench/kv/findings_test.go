@@ -55,7 +55,7 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 		in       []*bench.Result
 		want     string // part of severity, claim and evidence; "" for none
 	}{
-		{"kv-spread", "rounds that differ", one("validate", "", kvCase("150 us", "delay=150", 1000, ms, uneven), kvCase("auto", "delay=auto", 1000, ms)), "info: Rounds of one and the same setting lie up to 6"},
+		{"kv-spread", "rounds that differ", one("validate", "", kvCase("150 us", "delay=150", 1000, ms, uneven), kvCase("auto", "delay=auto", 1000, ms)), "info: Rounds of one setting differ by up to 6"},
 		{"kv-spread", "another scenario", one("delay", "", kvCase("150 us", "delay=150", 1000, ms, uneven)), ""},
 
 		{"kv-same", "noise", one("delay", "", kvCase("0 us", "delay=0", 1000, ms), kvCase("auto", "delay=auto", 1005, ms)), "info: A delay of 0 and none are the same, and measured 1.00x"},
@@ -64,21 +64,21 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 
 		{
 			"kv-knee", "in the middle", one("pendings", "", kvCase("5 pending", "pendings=5", 500, ms), kvCase("15 pending", "pendings=15", 1000, 2*ms), kvCase("30 pending", "pendings=30", 1050, 4*ms)),
-			"info: The fewest that reach 90 % of the highest rate: 15 pending. The highest is 1,060 ops/s, with 30 pending. With 30 pending the median latency is 2 times, the rate 1.05 times that.",
+			"info: The fewest that reach 90 % of the highest rate: 15 pending. The highest is 1,060 ops/s, with 30 pending. With 30 pending the median latency is 2 times and the rate 1.05 times as high as with that.",
 		},
 		{"kv-knee", "one alone", one("pendings", "", kvCase("5 pending", "pendings=5", 500, ms)), ""},
 
-		{"kv-length", "slows down", one("length", "", kvCase("10 ops", "ops=10", 1000, ms), kvCase("100 ops", "ops=100", 700, ms, memory(200e6))), "warn: A run of 100 ops for each session has 0.70x [0.70, 0.70] of the rate of one of 10 ops. It slows down. The largest replica holds 200 MB after it, and 50.0 MB"},
-		{"kv-length", "does not", one("length", "", kvCase("10 ops", "ops=10", 1000, ms), kvCase("100 ops", "ops=100", 1000, ms)), "info: A run of 100 ops for each session has 1.00x [1.00, 1.00] of the rate of one of 10 ops. The largest"},
+		{"kv-length", "slows down", one("length", "", kvCase("10 ops", "ops=10", 1000, ms), kvCase("100 ops", "ops=100", 700, ms, memory(200e6))), "warn: A run of 100 ops per session has 0.70x [0.70, 0.70] of the rate of one of 10 ops. It slows down. The largest replica holds 200 MB after it, and 50.0 MB"},
+		{"kv-length", "does not", one("length", "", kvCase("10 ops", "ops=10", 1000, ms), kvCase("100 ops", "ops=100", 1000, ms)), "info: A run of 100 ops per session has 1.00x [1.00, 1.00] of the rate of one of 10 ops. The largest"},
 		{"kv-length", "half of it", one("length", "", kvCase("10 ops", "ops=10", 1000, ms)), ""},
 
 		{"kv-presets", "a winner", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("curp", "preset=curp", 500, ms)), "info: On one machine raft is fastest: 1,010 ops/s. |"},
-		{"kv-presets", "cannot be told", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("raft-ht", "preset=raft-ht", 1005, ms)), "Cannot tell which is fastest on one machine: raft-ht has the highest rate, 1,015 ops/s, and cannot be told from raft."},
+		{"kv-presets", "cannot be told", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("raft-ht", "preset=raft-ht", 1005, ms)), "Cannot tell which is fastest on one machine: raft-ht has the highest rate, 1,015 ops/s, but cannot be told from raft."},
 		{"kv-presets", "wrong answers win nothing", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("curp", "preset=curp", 500, ms), kvCase("curp-ho", "preset=curp-ho", 5000, ms, spoilt)), "On one machine raft is fastest"},
 		{"kv-presets", "one sound case", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("curp", "preset=curp", 500, ms, spoilt)), ""},
 
-		{"kv-distance", "from some on", []*bench.Result{wan("10ms", 20*ms, 11*ms), wan("0s", ms, 2*ms), wan("1ms", 3*ms, 2*ms)}, "info: With 3 replicas the fast path makes strong writes shorter from a round trip of 1 ms on; at 10 ms they take 55 % of the time. | round trip 0 ms: strong write p50 1.00 ms without the fast path, 2.00 ms with it; round trip 1 ms"},
-		{"kv-distance", "nowhere", []*bench.Result{wan("0s", ms, 2*ms), wan("10ms", 20*ms, 20*ms)}, "certainly shorter at none of the distances"},
+		{"kv-distance", "from some on", []*bench.Result{wan("10ms", 20*ms, 11*ms), wan("0s", ms, 2*ms), wan("1ms", 3*ms, 2*ms)}, "info: With 3 replicas the fast path makes strong writes faster from a round trip of 1 ms on; at 10 ms they take 55 % of the time. | round trip 0 ms: strong write p50 1.00 ms without the fast path, 2.00 ms with it; round trip 1 ms"},
+		{"kv-distance", "nowhere", []*bench.Result{wan("0s", ms, 2*ms), wan("10ms", 20*ms, 20*ms)}, "certainly faster at none of the measured distances"},
 		{"kv-distance", "one protocol", one("wan", "replicas=3 rtt=10ms", kvCase("raft", "", 100, ms)), ""},
 
 		{"kv-conflicts", "they cost", one("conflicts", "preset=curp-ht", kvCase("0 %", "conflicts=0", 1000, ms), kvCase("50 %", "conflicts=50", 700, ms), kvCase("100 %", "conflicts=100", 500, 3*ms)), "info: curp-ht: with 100 % of the operations on one key the rate is 50 % of that without, and strong writes take 3 times as long"},
@@ -87,20 +87,20 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 		{"kv-peers", "faster", []*bench.Result{
 			kvResult("etcd", "streams=1", kvCase("etcd", "", 100, 9*ms), kvCase("weir", "", 300, 3*ms)),
 			kvResult("etcd", "streams=60", kvCase("etcd", "", 100, 9*ms), kvCase("weir", "", 600, 3*ms)),
-		}, "info: Of etcd's rate at the same durability weir reaches 3 times at 1, 6 times at 60 clients. | 1 in flight: 303 ops/s against 101, 3.00x [3.00, 3.00]; p99 3.00 ms against 9.0"},
+		}, "info: At the same durability, weir reaches, relative to etcd's rate: 3 times at 1, 6 times at 60 clients. | 1 in flight: 303 ops/s against 101, 3.00x [3.00, 3.00]; p99 3.00 ms against 9.0"},
 		{"kv-peers", "slower", one("etcd", "streams=1", kvCase("etcd", "", 1000, ms), kvCase("weir", "", 300, ms)), "warn: "},
 		{"kv-peers", "alone", one("etcd", "streams=1", kvCase("weir", "", 300, ms)), ""},
 
-		{"kv-cells", "enough", one("cells", "", kvCase("150 us", "delay=150", 1000, ms), kvCase("auto", "delay=auto", 2000, ms)), "info: No delay reaches 97 % of the best fixed one in 1 of 1 cells for certain; 0 fall short, 0 cannot be told. |"},
-		{"kv-cells", "falls short", one("cells", "", kvCase("150 us", "delay=150", 1000, ms), kvCase("auto", "delay=auto", 500, ms)), "warn: No delay reaches 97 % of the best fixed one in 0 of 1 cells for certain; 1 fall short, 0 cannot be told. | Experiment: 0.50x"},
+		{"kv-cells", "enough", one("cells", "", kvCase("150 us", "delay=150", 1000, ms), kvCase("auto", "delay=auto", 2000, ms)), "info: Without a delay, the rate certainly reaches 97 % of that with the best fixed one in 1 of 1 cells; 0 fall short, 0 cannot be told. |"},
+		{"kv-cells", "falls short", one("cells", "", kvCase("150 us", "delay=150", 1000, ms), kvCase("auto", "delay=auto", 500, ms)), "warn: Without a delay, the rate certainly reaches 97 % of that with the best fixed one in 0 of 1 cells; 1 fall short, 0 cannot be told. | Experiment: 0.50x"},
 		{"kv-cells", "no fixed one", one("cells", "", kvCase("auto", "delay=auto", 500, ms)), ""},
 
-		{"kv-durability", "the disk", one("single", "", kvCase("weir, disk", "durability=disk system=weir", 100, 4*ms), kvCase("weir, memory", "durability=memory system=weir", 400, ms), kvCase("weir, disk, Redis protocol", "durability=disk system=weir client=redis", 90, 5*ms), kvCase("etcd", "durability=disk system=etcd", 50, 9*ms)), "info: Experiment: p50 4.00 ms with a disk, 1.00 ms without, so that the disk is 75 % of it."},
+		{"kv-durability", "the disk", one("single", "", kvCase("weir, disk", "durability=disk system=weir", 100, 4*ms), kvCase("weir, memory", "durability=memory system=weir", 400, ms), kvCase("weir, disk, Redis protocol", "durability=disk system=weir client=redis", 90, 5*ms), kvCase("etcd", "durability=disk system=etcd", 50, 9*ms)), "info: Experiment: p50 4.00 ms with a disk, 1.00 ms without, so the disk is 75 % of it."},
 		{"kv-durability", "no difference", one("single", "", kvCase("weir, disk", "durability=disk", 100, ms), kvCase("weir, memory", "durability=memory", 100, ms)), "cannot be told apart"},
 		{"kv-durability", "one of them", one("single", "", kvCase("weir, disk", "durability=disk", 100, ms)), ""},
 
-		{"kv-checked", "all right", one("presets", "", kvCase("raft", "", 100, ms)), "info: Every answer to 606 reads was checked for being of its key, and 60 of them against what the session had written before: 0 were wrong. |"},
-		{"kv-checked", "wrong", one("presets", "", kvCase("raft", "", 100, ms, spoilt)), "warn: Every answer to 606 reads was checked for being of its key, and 60 of them against what the session had written before: 12 were wrong."},
+		{"kv-checked", "all right", one("presets", "", kvCase("raft", "", 100, ms)), "info: Each of 606 answers to reads was checked to be of its key, and 60 of them against the session's own earlier writes: 0 were wrong. |"},
+		{"kv-checked", "wrong", one("presets", "", kvCase("raft", "", 100, ms, spoilt)), "warn: Each of 606 answers to reads was checked to be of its key, and 60 of them against the session's own earlier writes: 12 were wrong."},
 		{"kv-checked", "found nothing", one("presets", "", kvCase("raft", "", 100, ms, func(s *bench.Sample) { s.KV.Missed = s.Ops / 2 })), "50 % of the reads found nothing"},
 		{"kv-checked", "no store", one("presets", "", benchtest.Case("x", "", 100, 1)), ""},
 	} {

@@ -118,13 +118,13 @@ func (f *floorStore) stop(context.Context) error {
 func floorCommands() []*cobra.Command {
 	return []*cobra.Command{
 		{
-			Use: storeVerb + " LOG [FOLLOWER...]", Short: "Serve a table in memory, and do nothing else but to log its writes",
+			Use: storeVerb + " LOG [FOLLOWER...]", Short: "Serve a table in memory, and only log its writes",
 			Hidden: true, // a part of weir bench kv --floor
 			Args:   cobra.MinimumNArgs(1),
 			RunE:   func(cmd *cobra.Command, args []string) error { return serveTable(args[0], args[1:], cmd.OutOrStdout()) },
 		},
 		{
-			Use: appendVerb + " LOG", Short: "Append to a log what another process sends",
+			Use: appendVerb + " LOG", Short: "Append what another process sends to a log",
 			Hidden: true, // a part of weir bench kv --floor
 			Args:   cobra.ExactArgs(1),
 			RunE:   func(cmd *cobra.Command, args []string) error { return appendLog(args[0], cmd.OutOrStdout()) },

@@ -44,7 +44,7 @@ func openFloorLog(name string) (*floorLog, error) {
 	}
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_DIRECT|unix.O_DSYNC|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open log %s past the page cache: %w", name, err)
+		return nil, fmt.Errorf("open log %s for direct writes: %w", name, err)
 	}
 	return &floorLog{fd: fd}, nil
 }

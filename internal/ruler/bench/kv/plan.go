@@ -173,7 +173,7 @@ func (k knobs) validate() error {
 	}
 	for flag, delays := range map[string][]int{"--delays": k.delays, "--peer-delays": k.peerDelays} {
 		if len(delays) > 0 && slices.Max(delays) > mostDelay {
-			return fmt.Errorf("%s %d: want at most %d, which are 10 ms: weir kv waits no longer", flag, slices.Max(delays), mostDelay)
+			return fmt.Errorf("%s %d: want at most %d, which is 10 ms, the longest delay of weir kv", flag, slices.Max(delays), mostDelay)
 		}
 	}
 	switch {

@@ -44,14 +44,14 @@ func ReadReference(r io.Reader) (*Reference, error) {
 		return nil, fmt.Errorf("read reference figures: %w", err)
 	}
 	if f.System == "" || f.Source == "" || f.Durability == "" {
-		return nil, fmt.Errorf("read reference figures: say whose they are (system), where they are from (source), and what an acknowledgement stands for (durability)")
+		return nil, fmt.Errorf("read reference figures: want the system, the source of the figures, and the durability of an acknowledgement")
 	}
 	for i, g := range f.Figures {
 		switch {
 		case !slices.Contains(groups(), g.Scenario):
 			return nil, fmt.Errorf("read reference figures: figure %d has scenario %q", i+1, g.Scenario)
 		case !(g.Rate >= 0 && g.WeakP50 >= 0 && g.StrongP50 >= 0 && g.StrongP99 >= 0):
-			return nil, fmt.Errorf("read reference figures: figure %d holds a number that cannot be", i+1)
+			return nil, fmt.Errorf("read reference figures: figure %d has an invalid number", i+1)
 		}
 	}
 	return &f, nil

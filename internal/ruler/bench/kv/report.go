@@ -11,7 +11,7 @@ import (
 // Report makes a report of the outcome: the conclusions from all experiments, the targets, a
 // section for each group, then every experiment by itself.
 func (o *Outcome) Report() *report.Doc {
-	subtitle := "Each replica is a process of its own; the sides take turns; every read is checked; each row names its durability."
+	subtitle := "Each replica is a separate process; the sides take turns; every read is checked; each row states its durability."
 	if n := o.Results[0].Experiment.Factors["procs"]; n != "" {
 		subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
 	}
@@ -47,7 +47,7 @@ func (o *Outcome) referenceFindings() []report.Finding {
 				Claim: fmt.Sprintf("%s, %s: %.2g times the %s ops/s of %s, whose figure is %s.",
 					r.Experiment.Name, c.Name, c.Summary["rate"].Median/g.Rate, bench.Figure(g.Rate), g.System, notMeasured),
 				Evidence: []string{
-					fmt.Sprintf("here: %s ops/s, durability %s", bench.Figure(c.Summary["rate"].Median), factor(r, c, "durability")),
+					fmt.Sprintf("here: %s ops/s, durability %s", bench.Figure(c.Summary["rate"].Median), r.Factor(c, "durability")),
 					fmt.Sprintf("there: durability %s; %s", o.Reference.Durability, o.Reference.Source),
 				},
 			})
@@ -60,7 +60,7 @@ func (o *Outcome) referenceFindings() []report.Finding {
 func (o *Outcome) sections() []report.Section {
 	out := suite.TargetSection(o.Targets())
 	for i := range out {
-		out[i].Tables[0].Note += " A figure itself cannot be told where other programs disturbed most rounds."
+		out[i].Tables[0].Note += " An absolute figure cannot be judged if other programs disturbed most rounds."
 	}
 	for _, s := range []struct {
 		group       string
@@ -69,21 +69,21 @@ func (o *Outcome) sections() []report.Section {
 	}{
 		{Delay, "Delay of batches", "The load of reference report 2. A fixed delay makes every round wait; auto sends one when disk and network are free.", o.fillDelay},
 		{Validate, "Validation", "The best fixed delay of the sweep and none, round by round.", o.fillValidation},
-		{Tunings, "Tunings", "The settings that reference report 2 names, and its steps towards them: operations under way in each session, and the delay of batches.", cases(columns, bars("Throughput by setting", "operations per second", "rate"))},
-		{Grid, "Operations under way by delay", "Every number of operations under way with every delay of batches, in turn.", cases(columns, gridChart)},
-		{Writer, "Delay at the writers between replicas", "Messages to other replicas gather for so long before they are written; rounds are cut as always. The delay was changed while one cluster ran, by its admin server.", cases(writerColumns,
+		{Tunings, "Tunings", "The settings that reference report 2 recommends, and its steps to them: operations in flight per session, and the delay of batches.", cases(columns, bars("Throughput by setting", "operations per second", "rate"))},
+		{Grid, "Operations in flight by delay", "Every number of operations in flight with every delay of batches, in turn.", cases(columns, gridChart)},
+		{Writer, "Delay at the writers between replicas", "Messages to other replicas are collected for that long before they are written; consensus rounds are formed as usual. The delay was changed on the running cluster, through its admin server.", cases(writerColumns,
 			bars("Messages in a write to a replica, by delay", "messages", "peer_messages_per_write"),
 			bars("Throughput by delay at the writers", "operations per second", "rate"))},
-		{CPU, "CPU time of the replicas", "Profiles of all replicas together, taken while the round was measured; a profile interrupts a replica a hundred times in a second of its CPU time.", o.fillCPU},
-		{Pendings, "Pending operations", "How many operations each session has under way.", cases(columns, sweepCharts("pendings", "operations under way in each session"))},
-		{Threads, "Sessions", "How many sessions there are, each on a connection of its own.", cases(columns, sweepCharts("streams", "sessions"))},
+		{CPU, "CPU time of the replicas", "Profiles of all replicas together, taken while the round was measured; a profile interrupts a replica a hundred times per second of its CPU time.", o.fillCPU},
+		{Pendings, "Pending operations", "How many operations each session has in flight.", cases(columns, sweepCharts("pendings", "operations in flight in each session"))},
+		{Threads, "Sessions", "How many sessions there are, each on its own connection.", cases(columns, sweepCharts("streams", "sessions"))},
 		{Conflicts, "Conflicts and skew", "Half of the operations are writes. A conflict is an operation on the one key that all sessions use.", cases(columns,
 			sweepCharts("conflicts", "percent of operations on one key"), sweepCharts("skew", "exponent of Zipf's law"))},
-		{Length, "Long runs", "Ten times as many operations, each on a cluster that has just started.", cases(columns, bench.SeriesChart)},
+		{Length, "Long runs", "Ten times as many operations, each on a new cluster.", cases(columns, bench.SeriesChart)},
 		{Presets, "Presets", "The protocols at the load of reference report 2, on one machine.", cases(columns,
 			bars("Throughput by preset", "operations per second", "rate"), bars("Median latency by preset", "ms", "strong_p50", "weak_p50"))},
-		{WAN, "Distance", "Messages between replicas take half a round trip longer. A session sits beside each replica, as where clients are served by the nearest one.", fillWAN},
-		{Etcd, "Beside etcd", "Strong operations alone, half of them writes, one under way in each client; both connected to the leader.", fillEtcd},
+		{WAN, "Distance", "Messages between replicas take half a round trip longer. There is a session close to each replica, as when clients are served by the nearest one.", fillWAN},
+		{Etcd, "Beside etcd", "Only strong operations, half of them writes, one in flight per client; both connected to the leader.", fillEtcd},
 		{Cells, "No delay against fixed ones", "By distance, clients and durability; strong operations, half of them writes.", fillCells},
 		{Single, "One client", "One strong operation at a time.", cases(columns)},
 	} {

@@ -181,7 +181,7 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 func setPeerDelay(ctx context.Context, st store, d time.Duration) error {
 	can, ok := st.(delayed)
 	if !ok {
-		return fmt.Errorf("%s cannot delay what its replicas write to each other", st.describe().Name)
+		return fmt.Errorf("%s cannot delay messages between its replicas", st.describe().Name)
 	}
 	return can.setPeerDelay(ctx, d)
 }

@@ -113,7 +113,7 @@ func (o *Options) prepare(ctx context.Context, r *run) error {
 	case err == nil:
 		o.etcd = true
 		o.servers = append(o.servers, measure.Server{Name: "etcd", Version: version})
-		o.Say("etcd %s is there to be compared with", version)
+		o.Say("comparing with etcd %s", version)
 	case lab.NotInstalled(err) && o.Etcd == "":
 		r.Leave("etcd: %v", err)
 	default:

@@ -154,7 +154,7 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 			t.Error(err)
 		}
 		for _, c := range r.Cases {
-			if factor(r, c, "durability") == "-" {
+			if r.Factor(c, "durability") == bench.NotApplicable {
 				t.Errorf("%s, %s: the durability is not said", r.Experiment.Name, c.Name)
 			}
 			if len(c.Samples[0].KV.RSSBytes) != 1 || c.Samples[0].Processes[bench.RoleServer].Threads == 0 {

@@ -161,7 +161,7 @@ func (r *run) tunings(ctx context.Context, name, preset string) error {
 		s.pendings = t.pendings
 		sides = append(sides, side{name: fmt.Sprintf("%d pending, %s", t.pendings, usName(t.delay)), cluster: c.at(t.delay), shape: s})
 	}
-	e := r.experiment(Tunings, name, r.titled("The settings that report 2 names", preset), r.o.Plan.SweepRounds, sides...)
+	e := r.experiment(Tunings, name, r.titled("The settings of report 2", preset), r.o.Plan.SweepRounds, sides...)
 	e.Constraints = r.limits()
 	return r.measure(ctx, e)
 }
@@ -176,7 +176,7 @@ func (r *run) grid(ctx context.Context) error {
 			sides = append(sides, side{name: fmt.Sprintf("%d pending, %s", n, usName(us)), cluster: r.usual().at(us), shape: s})
 		}
 	}
-	e := r.experiment(Grid, Grid, fmt.Sprintf("Operations under way in each of %d sessions, by delay of batches", reportStreams), r.o.Plan.Rounds, sides...)
+	e := r.experiment(Grid, Grid, fmt.Sprintf("Operations in flight in each of %d sessions, by delay of batches", reportStreams), r.o.Plan.Rounds, sides...)
 	e.Constraints = r.limits()
 	return r.measure(ctx, e)
 }
@@ -224,7 +224,7 @@ func (r *run) pendings(ctx context.Context) error {
 		s.pendings = n
 		sides = append(sides, side{name: fmt.Sprintf("%d pending", n), cluster: r.usual(), shape: s})
 	}
-	e := r.experiment(Pendings, "pendings", fmt.Sprintf("Operations under way in each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
+	e := r.experiment(Pendings, "pendings", fmt.Sprintf("Operations in flight in each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
 	e.Sweep = "pendings"
 	return r.measure(ctx, e)
 }
@@ -237,7 +237,7 @@ func (r *run) threads(ctx context.Context) error {
 		s.streams = n
 		sides = append(sides, side{name: sessions(n), cluster: r.usual(), shape: s})
 	}
-	e := r.experiment(Threads, "threads", fmt.Sprintf("Sessions with %d operations under way", reportPendings), r.o.Plan.Rounds, sides...)
+	e := r.experiment(Threads, "threads", fmt.Sprintf("Sessions with %d operations in flight", reportPendings), r.o.Plan.Rounds, sides...)
 	e.Sweep = "streams"
 	return r.measure(ctx, e)
 }
@@ -263,7 +263,7 @@ func (r *run) conflicts(ctx context.Context, preset string) error {
 		s.write, s.skew, s.conflict = 50, 0, p
 		sides = append(sides, side{name: fmt.Sprintf("%g %% conflicts", p), cluster: c, shape: s})
 	}
-	return r.measure(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
+	return r.measure(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations on a single key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
 }
 
 // skew sweeps the skew of keys, half of the operations writes.
@@ -315,7 +315,7 @@ func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration)
 		s.streams, s.write, s.skew, s.place = size, 50, 0, kvload.Spread
 		sides = append(sides, side{name: p, cluster: c, shape: s})
 	}
-	title := fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt)
+	title := fmt.Sprintf("%d replicas, round trip of %s, a session close to each, half of the operations writes", size, rtt)
 	return r.measure(ctx, r.experiment(WAN, name, title, r.o.Plan.Rounds, sides...))
 }
 

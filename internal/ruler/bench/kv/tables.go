@@ -1,7 +1,6 @@
 package kvbench
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -37,7 +36,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 			if len(results) > 1 {
 				name = r.Experiment.Name + ": " + name
 			}
-			row := report.Cells(name, factor(r, c, "durability"), strconv.Itoa(c.Samples[0].InFlight))
+			row := report.Cells(name, r.Factor(c, "durability"), strconv.Itoa(c.Samples[0].InFlight))
 			for _, m := range shown {
 				s, ok := c.Summary[m.Key]
 				cell := report.Cell{Text: "-"}
@@ -57,11 +56,6 @@ func hasMetric(r *bench.Result, m bench.Metric) bool {
 		s, ok := c.Summary[m.Key]
 		return ok && (m.Key != "errors" || s.Hi > 0)
 	})
-}
-
-// factor is a factor of a case or of its experiment.
-func factor(r *bench.Result, c *bench.Case, name string) string {
-	return cmp.Or(c.Factors[name], r.Experiment.Factors[name], "-")
 }
 
 // status says why a case must not be recommended, or "valid".
@@ -92,14 +86,14 @@ func delayTable(r *bench.Result, ref *Reference) report.Table {
 			{Name: "strong median", Unit: "ms", Numeric: true},
 			{Name: "status"},
 		},
-		Note: "In weir kv a delay of 0 is the same as auto: what these two differ by is what the machine does by itself.",
+		Note: "In weir kv a delay of 0 is the same as auto: the difference between these two is due to the machine.",
 	}
 	best := bestByMean(r)
 	for _, c := range r.Cases {
 		rates := c.Values("rate")
 		t.Rows = append(t.Rows, []report.Cell{
 			{Text: c.Name, Strong: c == best},
-			{Text: factor(r, c, "durability")},
+			{Text: r.Factor(c, "durability")},
 			{Text: bench.Figure(mean(rates)), Strong: c == best},
 			{Text: bench.Figure(slices.Min(rates)) + " - " + bench.Figure(slices.Max(rates))},
 			{Text: median(c, "weak_p50")},
@@ -132,7 +126,7 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 	t := report.Table{
 		Title:   "Round by round",
 		Columns: []report.Column{{Name: "round"}},
-		Note:    "The range is what lies between the slowest and the fastest round, the deviation that of the rounds from their average. Durability: " + r.Env.Durability + ".",
+		Note:    "The range is the difference between the fastest and the slowest round, the deviation that of the rounds from their average. Durability: " + r.Env.Durability + ".",
 	}
 	var rates, weak [][]float64
 	rounds := 0

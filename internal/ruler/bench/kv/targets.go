@@ -28,7 +28,7 @@ func goals() []suite.Goal {
 		suite.AtMost("etcd-60", "etcd", "weir", "p99", 1.0/3, "60 clients, p99 against etcd's"),
 		suite.AtLeast("etcd-256", "etcd", "weir", "rate", 6, "256 clients, half writes, against etcd"),
 		suite.AtMost("etcd-256", "etcd", "weir", "p99", 1.0/3, "256 clients, p99 against etcd's"),
-		suite.AtLeast("presets", "raft", "raft-ht", "rate", 1, "weak operations are worth something on one machine"),
+		suite.AtLeast("presets", "raft", "raft-ht", "rate", 1, "weak operations are faster on one machine"),
 		suite.AtMost("wan-3-10ms", "raft", "curp", "strong_write_p50", 0.6, "3 replicas, 10 ms: strong writes by the fast path against those without"),
 		suite.AtMost("wan-5-10ms", "raft", "curp", "strong_write_p50", 0.6, "5 replicas, 10 ms: the same"),
 		suite.AtMost("wan-3-50ms", "raft", "curp", "strong_write_p50", 0.6, "3 replicas, 50 ms: the same"),

@@ -108,7 +108,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.targets, "target", nil, "limits that a case of delay, validate or tunings must meet to be recommended (default weak_p50<=2)")
 	f.StringVar(&c.client, "client", string(Native), "client to drive weir with: native (its Go client) or redis (the Redis protocol)")
 	cli.Takes(f, "client", string(Native), "redis")
-	f.StringVar(&c.path, "path", string(PathAuto), "when the native client tries the fast path: auto (where it has proved quicker), fast, log")
+	f.StringVar(&c.path, "path", string(PathAuto), "when the native client tries the fast path: auto (if it has proved faster), fast, log")
 	cli.Takes(f, "path", string(PathAuto), "fast", "log")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")

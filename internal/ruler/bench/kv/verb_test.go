@@ -71,12 +71,12 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 	for line, want := range map[string]string{
 		"--plan none":              "--plan",
-		"--experiments delay,all":  `no experiment "all": want some of delay, validate, tunings, grid, writer, cpu, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
+		"--experiments delay,all":  `no experiment "all": want one or more of delay, validate, tunings, grid, writer, cpu, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
 		"--preset paxos":           "--preset",
 		"--preset raft,raft":       "--preset names raft twice",
 		"--delays 10,10":           "--delays names 10 twice",
 		"--delays -1":              "--delays -1: want at least 0",
-		"--delays 0,20000":         "--delays 20000: want at most 10000, which are 10 ms",
+		"--delays 0,20000":         "--delays 20000: want at most 10000, which is 10 ms",
 		"--peer-delays 0":          "--peer-delays 0: want at least 1",
 		"--peer-delays 10001":      "--peer-delays 10001: want at most 10000",
 		"--sessions 0":             "--sessions 0: want at least 1",

@@ -65,7 +65,7 @@ func (a *Audit) Err() error {
 	if a.Lost == 0 && a.Twice == 0 && a.Uncalled == 0 && a.Misnamed == 0 {
 		return nil
 	}
-	return fmt.Errorf("table does not hold what was acknowledged: %d lost, %d twice, %d uncalled for, %d under another id (%q)",
+	return fmt.Errorf("table does not hold what was acknowledged: %d lost, %d twice, %d unexpected, %d under another id (%q)",
 		a.Lost, a.Twice, a.Uncalled, a.Misnamed, a.Examples)
 }
 
@@ -98,13 +98,13 @@ func (c *Checker) Row(client, n int64) bool {
 	c.audit.Rows++
 	if client < 0 || client >= int64(len(c.seen)) || n < 0 || n >= c.ledger.clients[client].sent || c.workload.Fails(int(client), n) {
 		c.audit.Uncalled++
-		c.audit.example("client %d, operation %d: there, not sent", client, n)
+		c.audit.example("client %d, operation %d: present, not sent", client, n)
 		return false
 	}
 	word, bit := &c.seen[client][n/64], uint64(1)<<(n%64)
 	if *word&bit != 0 {
 		c.audit.Twice++
-		c.audit.example("client %d, operation %d: there twice", client, n)
+		c.audit.example("client %d, operation %d: present twice", client, n)
 	}
 	*word |= bit
 	return true
@@ -113,7 +113,7 @@ func (c *Checker) Row(client, n int64) bool {
 // Misnamed records that a client was told another id for its n-th operation than its row has.
 func (c *Checker) Misnamed(client, n int64, told, stored uint64) {
 	c.audit.Misnamed++
-	c.audit.example("client %d, operation %d: acknowledged as id %d, there as %d", client, n, told, stored)
+	c.audit.example("client %d, operation %d: acknowledged as id %d, present as %d", client, n, told, stored)
 }
 
 // Finish looks for missing rows after all rows have been added.
@@ -133,13 +133,13 @@ func (c *Checker) Finish() *Audit {
 			excused[n] = true
 			if has(n) {
 				a.Uncalled++
-				a.example("client %d, operation %d: there, though refused", client, n)
+				a.example("client %d, operation %d: present, though refused", client, n)
 			}
 		}
 		for n := range l.sent {
 			if !has(n) && !excused[n] && !c.workload.Fails(client, n) {
 				a.Lost++
-				a.example("client %d, operation %d: acknowledged, not there", client, n)
+				a.example("client %d, operation %d: acknowledged, but missing", client, n)
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func (l *loop) adopt(id int, nc net.Conn, client Client) error {
 	defer nc.Close()
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("take over client %d: no plain socket; the load generator does not speak TLS, and the DSN must not ask for it", id)
+		return fmt.Errorf("take over client %d: not a plain socket; the load generator does not support TLS, so the DSN must not request it", id)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
@@ -231,7 +231,7 @@ func (l *loop) receive(c *conn) error {
 	case !done:
 		return nil
 	case !c.busy || len(c.in) > 0:
-		l.lose(c, "more answers than questions")
+		l.lose(c, "more answers than requests")
 		return nil
 	}
 	now := l.ctl.clock.Now()

@@ -131,7 +131,7 @@ func (w Update) Key(client int, n int64) int64 { return Select{Keys: w.Keys}.Key
 // update counts once, an unanswered one once or not at all.
 func (w Update) Check(sum int64, o *Outcome) error {
 	if least, most := o.TotalOps, o.TotalOps+o.Ledger.Unknown(); sum < least || sum > most {
-		return fmt.Errorf("%d updates of %s were acknowledged and %d not answered, and %d were done", least, w.TableName(), most-least, sum)
+		return fmt.Errorf("%d updates of %s were acknowledged and %d not answered, but %d were applied", least, w.TableName(), most-least, sum)
 	}
 	return nil
 }

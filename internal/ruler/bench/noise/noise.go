@@ -59,7 +59,7 @@ func (c Config) Validate() error {
 	case c.Workers < 1 || c.Workers > 1000:
 		return fmt.Errorf("%d workers: want 1 to 1000", c.Workers)
 	case c.Pairs < 9 || c.Pairs > 10_000:
-		return fmt.Errorf("%d pairs: want 9 to 10000; fewer can show nothing with 99 %% confidence", c.Pairs)
+		return fmt.Errorf("%d pairs: want 9 to 10000; with fewer, nothing reaches 99 %% confidence", c.Pairs)
 	case c.Slice < 5*time.Millisecond || c.Slice > time.Minute:
 		return fmt.Errorf("turns of %v: want 5ms to 1m", c.Slice)
 	case c.Slower < 0 || c.Slower > 10:

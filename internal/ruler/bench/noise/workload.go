@@ -39,7 +39,7 @@ func Workloads() []Workload {
 	return []Workload{
 		{"cpu", "hashing 64 KiB", openCPU},
 		{"select", "reading a row by its key, PostgreSQL", openSelect},
-		{"update", "changing a row, flushed at commit, PostgreSQL", openUpdate},
+		{"update", "updating a row, flushed at commit, PostgreSQL", openUpdate},
 		{"flush", "writing 8 KiB and forcing them to disk", openFlush},
 	}
 }

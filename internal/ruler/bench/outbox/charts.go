@@ -90,7 +90,7 @@ func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
 		}
 	}
 	ch := report.Chart{
-		Title: "A backlog by where its payloads lie", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true,
+		Title: "A backlog by where its payloads are", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true,
 		Series: bench.LinesOver(alone, "rate", "payload"),
 	}
 	return append(ch.When(len(ch.Series) > 0), out...)

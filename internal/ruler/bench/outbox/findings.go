@@ -72,7 +72,7 @@ func bestCombination(results []*bench.Result) []bench.Finding {
 				why = "each had one round"
 			}
 			f.Claim = fmt.Sprintf("Cannot tell which of %d combinations of workers x batch of the customary design is best: %s. The highest rate is that of %s: %s msg/s.", len(cases), why, best.Name, bench.Count(best.Rate()))
-			f.Advice = "More rounds would decide (--rounds)."
+			f.Advice = "Measure more rounds (--rounds)."
 		}
 		knee := best
 		for _, c := range cases {
@@ -256,10 +256,10 @@ func kneeAt(name string, pts []payloadPoint, i int) bench.Finding {
 		Claim: fmt.Sprintf("%s: from %g to %g bytes of payload the rate of messages falls to %.0f %%, that of bytes changes %.2g-fold.", name, pts[i-1].size, pts[i].size, 100*pts[i].rate/pts[i-1].rate, bytes),
 	}
 	if pts[i].all.Hi*pts[i].size < pts[i-1].all.Lo*pts[i-1].size {
-		f.Severity, f.Claim = bench.Warn, f.Claim+" Larger payloads cost more than their bytes."
+		f.Severity, f.Claim = bench.Warn, f.Claim+" Larger payloads cost more than in proportion to their size."
 		f.Advice = "Keep payloads small, or store them elsewhere and send a reference."
 	} else if bytes >= 1 {
-		f.Claim += " From there on it is mostly the bytes that are paid for."
+		f.Claim += " From there on the bytes are the main cost."
 	}
 	for _, p := range pts {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s msg/s, %s MB/s", p.size, bench.Count(p.rate), bench.Figure(p.rate*p.size/1e6)))
@@ -318,7 +318,7 @@ func partitionEffect(results []*bench.Result) []bench.Finding {
 			f.Evidence = append(f.Evidence, c.PerSecond("msg/s"))
 		}
 		if slices.ContainsFunc(four, func(c *bench.Case) bool { return c.Summary["rate"].N < 2 }) {
-			f.Claim = "Cannot tell what a window and partitions are worth to each other: a case had one round."
+			f.Claim = "Cannot tell the effect of a window and partitions on each other: a case had one round."
 			out = append(out, f)
 			continue
 		}
@@ -331,12 +331,12 @@ func partitionEffect(results []*bench.Result) []bench.Finding {
 		}
 		f.Claim = fmt.Sprintf("With a window, partitions change the customary design's rate to %s; without one, to %s.", ratio(flatWindow, partsWindow), ratio(flat, parts))
 		if bench.Ahead(flat, flatWindow) {
-			f.Claim += fmt.Sprintf(" On the flat table the window leaves %s of the rate: rows are read in the order of their numbers, so every read walks all of the history to the first row inside.", ratio(flat, flatWindow))
+			f.Claim += fmt.Sprintf(" On the flat table the window leaves %s of the rate: rows are read in the order of their numbers, so every read scans the whole history up to the first row inside.", ratio(flat, flatWindow))
 		}
 		if bench.Ahead(flat, parts) {
-			f.Claim += " Without a window every read and every acknowledgement by number has to look into each partition."
+			f.Claim += " Without a window every read and every acknowledgement by number has to search each partition."
 		}
-		f.Advice = "Window and partitions belong together. A relay that keeps its place, or a table that holds only what is pending, needs neither."
+		f.Advice = "Use a window and partitions together. A relay that remembers its position, or a table with only pending rows, needs neither."
 		out = append(out, f)
 	}
 	return out
@@ -385,13 +385,13 @@ func whoSaturates(results []*bench.Result) []bench.Finding {
 	}
 	switch {
 	case used < bench.SaturatedShare && hurt > 0:
-		f.Claim += fmt.Sprintf(" All of this run together never used more than %.0f %%; what others took in %d of %d disturbed rounds is not in that: it cannot be told what would saturate without them.", 100*used, hurt, rounds)
+		f.Claim += fmt.Sprintf(" This run's processes together never used more than %.0f %%. That does not include what other processes used in %d of %d rounds, which were disturbed: what would saturate without them is unknown.", 100*used, hurt, rounds)
 	case used < bench.SaturatedShare:
-		f.Claim += fmt.Sprintf(" Nothing saturates: all together never used more than %.0f %%.", 100*used)
+		f.Claim += fmt.Sprintf(" Nothing saturates: all processes together never used more than %.0f %%.", 100*used)
 	case server.share > client.share:
-		f.Claim += fmt.Sprintf(" Together they fill the machine (%.0f %%), and the server takes the larger part.", 100*used)
+		f.Claim += fmt.Sprintf(" Together they saturate the machine (%.0f %%), and the server uses the larger part.", 100*used)
 	default:
-		f.Claim += fmt.Sprintf(" Together they fill the machine (%.0f %%), and producers and relay take the larger part.", 100*used)
+		f.Claim += fmt.Sprintf(" Together they saturate the machine (%.0f %%), and producers and relay use the larger part.", 100*used)
 	}
 	return []bench.Finding{f}
 }

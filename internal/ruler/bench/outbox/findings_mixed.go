@@ -39,11 +39,11 @@ func mixedBound(results []*bench.Result) []bench.Finding {
 			}
 			if rates["consume"] >= relayBehind*rates["enqueue"] {
 				f.ID = "producers-bind"
-				f.Claim = fmt.Sprintf("%s, %s: the producers bind, and not the relay. %d of them that wait %s ms for each commit make %s msg/s, and the relay delivers them all.", r.Experiment.Title, c.Name, n, bench.Figure(commit), bench.Count(rates["enqueue"]))
-				f.Advice = "More producers at once share flushes; so do group enqueues. A faster relay changes nothing."
+				f.Claim = fmt.Sprintf("%s, %s: the producers are the limit, not the relay. %d of them that wait %s ms for each commit make %s msg/s, and the relay delivers all of these.", r.Experiment.Title, c.Name, n, bench.Figure(commit), bench.Count(rates["enqueue"]))
+				f.Advice = "More concurrent producers share flushes; so do group enqueues. A faster relay changes nothing."
 			} else {
 				f.ID, f.Severity = "relay-binds", bench.Warn
-				f.Claim = fmt.Sprintf("%s, %s: the relay falls behind. Of %s messages a second it delivers %s.", r.Experiment.Title, c.Name, bench.Count(rates["enqueue"]), bench.Count(rates["consume"]))
+				f.Claim = fmt.Sprintf("%s, %s: the relay falls behind. Of %s messages per second it delivers %s.", r.Experiment.Title, c.Name, bench.Count(rates["enqueue"]), bench.Count(rates["consume"]))
 			}
 			out = append(out, f)
 		}
@@ -92,9 +92,9 @@ func relayCost(results []*bench.Result) []bench.Finding {
 			f := bench.Finding{ID: "relay-cost", Severity: bench.Info, Evidence: []string{fmt.Sprintf("%s of the rate without a relay, %d pairs of rounds", bench.RatioText(k.Ratio), k.Ratio.N)}}
 			switch cost := 100 * (1 - k.Ratio.Median); {
 			case k.Verdict == bench.NoDifference:
-				f.Claim = fmt.Sprintf("%s, %s: the relay costs the producers nothing that could be measured.", r.Experiment.Title, c.Name)
+				f.Claim = fmt.Sprintf("%s, %s: the relay has no measurable cost for the producers.", r.Experiment.Title, c.Name)
 			case k.Verdict == bench.CannotTell && k.Ratio.Hi > 2:
-				f.Claim = fmt.Sprintf("%s, %s: cannot tell what the relay costs the producers; the rounds are too far apart.", r.Experiment.Title, c.Name)
+				f.Claim = fmt.Sprintf("%s, %s: cannot tell what the relay costs the producers; the rounds differ too much.", r.Experiment.Title, c.Name)
 			case k.Verdict == bench.CannotTell:
 				f.Claim = fmt.Sprintf("%s, %s: cannot tell what the relay costs the producers; the median is %.0f %%, between %.0f and %.0f %%.", r.Experiment.Title, c.Name, cost, 100*(1-k.Ratio.Hi), 100*(1-k.Ratio.Lo))
 			default:
@@ -140,7 +140,7 @@ func offeredRates(results []*bench.Result) []bench.Finding {
 		for _, p := range pts {
 			if p.p95 > openKnee*least && p.rate > pts[0].rate {
 				f.Severity = bench.Warn
-				f.Claim += fmt.Sprintf(" From %g on it is %.0f times the least: past the knee.", p.rate, p.p95/least)
+				f.Claim += fmt.Sprintf(" From %g on it is %.0f times the lowest: beyond the knee.", p.rate, p.p95/least)
 				break
 			}
 		}

@@ -32,13 +32,13 @@ func pagesOfClaims(results []*bench.Result) []bench.Finding {
 		least, most := cases[0], cases[len(cases)-1]
 		f := bench.Finding{ID: "claim-pages", Severity: bench.Info}
 		for _, c := range cases {
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: a claim looks at %s pages for each row that it takes", c.Name, bench.Figure(pages(c))))
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: a claim reads %s pages for each row that it takes", c.Name, bench.Figure(pages(c))))
 		}
 		if pages(most) < scattered*pages(least) {
-			f.Claim = fmt.Sprintf("No claim looks at many more pages than another: %s at %s for each row, %s at %s.", least.Name, bench.Figure(pages(least)), most.Name, bench.Figure(pages(most)))
+			f.Claim = fmt.Sprintf("No claim reads many more pages than another: %s reads %s per row, %s reads %s.", least.Name, bench.Figure(pages(least)), most.Name, bench.Figure(pages(most)))
 		} else {
 			f.Severity = bench.Warn
-			f.Claim = fmt.Sprintf("%s: a claim looks at %s pages for each row that it takes, %.0f times as many as %s: it walks what it does not take.", most.Name, bench.Figure(pages(most)), pages(most)/pages(least), least.Name)
+			f.Claim = fmt.Sprintf("%s: a claim reads %s pages for each row that it takes, %.0f times as many as %s: it scans rows that it does not take.", most.Name, bench.Figure(pages(most)), pages(most)/pages(least), least.Name)
 		}
 		out = append(out, f)
 	}
@@ -80,15 +80,15 @@ func pageScatter(results []*bench.Result) []bench.Finding {
 		first, last := all[0], all[len(all)-1]
 		f := bench.Finding{
 			ID: "page-scatter", Severity: bench.Info,
-			Claim: fmt.Sprintf("%s: a message of %g bytes asks for %s pages, one of %g for %s.", name, first.size, bench.Figure(first.requests), last.size, bench.Figure(last.requests)),
+			Claim: fmt.Sprintf("%s: a message of %g bytes requests %s pages, one of %g bytes %s.", name, first.size, bench.Figure(first.requests), last.size, bench.Figure(last.requests)),
 		}
 		read := false
 		for _, a := range all {
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s pages asked for and %s read for each message", a.size, bench.Figure(a.requests), bench.Figure(a.reads)))
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s pages requested and %s read per message", a.size, bench.Figure(a.requests), bench.Figure(a.reads)))
 			read = read || a.reads > 0.01
 		}
 		if !read {
-			f.Claim += " All of them were in the server's cache: the backlog is smaller than that, and what a read from the disk would cost is not in these figures."
+			f.Claim += " All of them were in the server's cache, which is larger than the backlog: these figures do not include reads from the disk."
 		}
 		out = append(out, f)
 	}
@@ -112,11 +112,11 @@ func mixedGrid(results []*bench.Result) []bench.Finding {
 		what := fmt.Sprintf("%s, of %d combinations of workers x batch", r.Experiment.Title, len(cases))
 		switch k, err := bench.Compare(worst, best, "rate"); {
 		case err != nil || k.Ratio.N < 2:
-			f.Claim = fmt.Sprintf("%s: cannot tell which is best, each had one round; the highest rate is that of %s.", what, best.Name)
+			f.Claim = fmt.Sprintf("%s: cannot tell which is best, since each had one round; the highest rate is that of %s.", what, best.Name)
 		case !bench.Ahead(best, worst):
-			f.Claim = fmt.Sprintf("%s none can be told from another by what is enqueued: the producers bind.", strings.TrimSuffix(what, ":"))
+			f.Claim = fmt.Sprintf("%s none differs from another in the rate of enqueuing: the producers are the limit.", strings.TrimSuffix(what, ":"))
 		default:
-			f.Claim = fmt.Sprintf("%s, %s lets the producers enqueue most, %s times as much as %s.", what, best.Name, bench.Figure(k.Ratio.Median), worst.Name)
+			f.Claim = fmt.Sprintf("%s, with %s the producers enqueue most, %s times as much as with %s.", what, best.Name, bench.Figure(k.Ratio.Median), worst.Name)
 		}
 		out = append(out, f)
 	}
@@ -162,9 +162,9 @@ func outOfBandPays(results []*bench.Result) []bench.Finding {
 			parts = append(parts, p.text+strings.Join(p.sizes, ", "))
 		}
 	}
-	f.Claim = "Payloads in a table of their own, read and removed by the consumer: " + strings.Join(parts, "; ") + "."
+	f.Claim = "Payloads in a separate table, read and removed by the consumer: " + strings.Join(parts, "; ") + "."
 	if len(pays) == 0 {
-		f.Advice = "A store on the same server moves the same bytes and adds statements. It is another store, with bytes that the log of this one never sees, that could pay."
+		f.Advice = "A table on the same server writes the same bytes and adds statements. Only another store, whose bytes are not in this server's log, could pay off."
 	}
 	return append(out, f)
 }

@@ -30,12 +30,12 @@ func TestFindingsOfPagesGridsAndPlaces(t *testing.T) {
 		"a window walks the history": {
 			[]*bench.Result{outboxResult(Partition, "", outboxCase("flat, window", "", 200, counted(1, 0, 40)), outboxCase("partitioned, window", "", 3000, counted(1, 0, .05)))},
 			"claim-pages",
-			[]string{"flat, window: a claim looks at 40.0 pages for each row that it takes, 800 times as many as partitioned, window"},
+			[]string{"flat, window: a claim reads 40.0 pages for each row that it takes, 800 times as many as partitioned, window"},
 		},
 		"no claim walks anything": {
 			[]*bench.Result{outboxResult(Partition, "", outboxCase("flat, window", "", 200, counted(1, 0, .2)), outboxCase("partitioned, window", "", 3000, counted(1, 0, .1)))},
 			"claim-pages",
-			[]string{"No claim looks at many more pages than another"},
+			[]string{"No claim reads many more pages than another"},
 		},
 		"pages in memory": {
 			[]*bench.Result{
@@ -43,7 +43,7 @@ func TestFindingsOfPagesGridsAndPlaces(t *testing.T) {
 				outboxResult(Payload, "payload=4096", skip("skip-locked 4x200", 500, counted(12, 0, 0))),
 			},
 			"page-scatter",
-			[]string{"a message of 512 bytes asks for 3", "one of 4096 for 12", "All of them were in the server's cache"},
+			[]string{"a message of 512 bytes requests 3", "one of 4096 bytes 12", "All of them were in the server's cache"},
 		},
 		"pages from the disk": {
 			[]*bench.Result{
@@ -56,12 +56,12 @@ func TestFindingsOfPagesGridsAndPlaces(t *testing.T) {
 		"a grid with a best": {
 			[]*bench.Result{outboxResult(Grid, "producers=8", skip("skip-locked 4x100", 500), skip("skip-locked 16x200", 1000))},
 			"mixed-grid",
-			[]string{"skip-locked 16x200 lets the producers enqueue most"},
+			[]string{"with skip-locked 16x200 the producers enqueue most"},
 		},
 		"a grid of equals": {
 			[]*bench.Result{outboxResult(Grid, "producers=8", skip("skip-locked 4x100", 1000), skip("skip-locked 16x200", 1000))},
 			"mixed-grid",
-			[]string{"none can be told from another", "the producers bind"},
+			[]string{"none differs from another", "the producers are the limit"},
 		},
 		"it pays for large ones": {
 			[]*bench.Result{at("512", 3000, 1000), at("262144", 100, 300)},

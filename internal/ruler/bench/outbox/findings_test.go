@@ -83,8 +83,8 @@ func TestOutboxFindingsForAndAgainst(t *testing.T) {
 		{"peer", "what loses messages is compared with nothing", []*bench.Result{outboxResult("peers", "", outboxCase("poll", "outbox=weir claim=poll", 3000), outboxCase("leaky", "outbox=leaky", 1000, func(s *bench.Sample) { s.Invalid = []string{"1 of 9 were lost"} }))}, ""},
 		{"peer", "no other", []*bench.Result{outboxResult("peers", "", outboxCase("poll", "outbox=weir claim=poll", 3000))}, ""},
 
-		{"payload-knee", "bytes bind", []*bench.Result{payload("128", 10000), payload("512", 9000), payload("4096", 3000)}, "poll, 1000 rows: from 512 to 4096 bytes of payload the rate of messages falls to 33 %, that of bytes changes 2.7-fold. From there on it is mostly the bytes"},
-		{"payload-knee", "worse than its bytes", []*bench.Result{payload("512", 26000), payload("4096", 1200)}, "Larger payloads cost more than their bytes."},
+		{"payload-knee", "bytes bind", []*bench.Result{payload("128", 10000), payload("512", 9000), payload("4096", 3000)}, "poll, 1000 rows: from 512 to 4096 bytes of payload the rate of messages falls to 33 %, that of bytes changes 2.7-fold. From there on the bytes are the main cost"},
+		{"payload-knee", "worse than its bytes", []*bench.Result{payload("512", 26000), payload("4096", 1200)}, "Larger payloads cost more than in proportion to their size."},
 		{"payload-knee", "none", []*bench.Result{payload("128", 10000), payload("512", 9000)}, ""},
 		{"payload-knee", "fewer rows are another series", []*bench.Result{payload("512", 10000), outboxResult("payload", "records=10 payload=16384", outboxCase("poll", "claim=poll", 100))}, ""},
 
@@ -97,14 +97,14 @@ func TestOutboxFindingsForAndAgainst(t *testing.T) {
 		{"producers-bind", "the relay keeps up", append(mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 998))), outboxResult("focus", "", outboxCase("poll", "claim=poll", 50000))), "8 of them that wait 7.9"},
 		{"producers-bind", "what it could do", append(mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 998))), outboxResult("focus", "", outboxCase("poll", "claim=poll", 50000))), "alone, poll delivers 50,500 msg/s: here it works at 2 % of that"},
 		{"producers-bind", "the relay falls behind", mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 500))), ""},
-		{"relay-binds", "the relay falls behind", mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 500))), "the relay falls behind. Of 1,000 messages a second it delivers 500."},
+		{"relay-binds", "the relay falls behind", mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 500))), "the relay falls behind. Of 1,000 messages per second it delivers 500."},
 		{"relay-binds", "the relay keeps up", mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 1000))), ""},
 
 		{"relay-cost", "some", mixedOf(outboxCase("poll", "claim=poll", 700, both(700, 700))), "poll: the relay costs the producers 30 % of their rate."},
-		{"relay-cost", "none", mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 1000))), "costs the producers nothing that could be measured"},
+		{"relay-cost", "none", mixedOf(outboxCase("poll", "claim=poll", 1000, both(1000, 1000))), "has no measurable cost for the producers"},
 		{"relay-cost", "no relay", mixedOf(), ""},
 
-		{"open-loop", "past the knee", []*bench.Result{rateOf("250", 2*time.Millisecond), rateOf("500", 3*time.Millisecond), rateOf("1000", 80*time.Millisecond)}, "From 1000 on it is 40 times the least: past the knee."},
+		{"open-loop", "past the knee", []*bench.Result{rateOf("250", 2*time.Millisecond), rateOf("500", 3*time.Millisecond), rateOf("1000", 80*time.Millisecond)}, "From 1000 on it is 40 times the lowest: beyond the knee."},
 		{"open-loop", "flat", []*bench.Result{rateOf("250", 2*time.Millisecond), rateOf("500", 3*time.Millisecond)}, "log: at 500 messages a second offered, 95 % are delivered within 3.0"},
 		{"open-loop", "closed", mixedOf(outboxCase("poll", "claim=poll", 700, both(700, 700), deliveredAfter(time.Millisecond))), ""},
 
@@ -112,8 +112,8 @@ func TestOutboxFindingsForAndAgainst(t *testing.T) {
 		{"partition-effect", "a window that costs nothing", partitions(5000, 4000, 5000, 5000), "to 1.00x [1.00, 1.00]; without one, to 1.25x [1.25, 1.25]. |"},
 		{"partition-effect", "half measured", []*bench.Result{outboxResult("partition", "", outboxCase("flat, window", "", 10))}, ""},
 
-		{"peak-cpu", "the server", []*bench.Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.2, 1.8)))}, "the server used 90 % of 2 cores, and producers and relay together 10 %. Together they fill the machine (100 %), and the server takes the larger part."},
-		{"peak-cpu", "nobody", []*bench.Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.48, 0.56)))}, "Nothing saturates: all together never used more than 52 %."},
+		{"peak-cpu", "the server", []*bench.Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.2, 1.8)))}, "the server used 90 % of 2 cores, and producers and relay together 10 %. Together they saturate the machine (100 %), and the server uses the larger part."},
+		{"peak-cpu", "nobody", []*bench.Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.48, 0.56)))}, "Nothing saturates: all processes together never used more than 52 %."},
 		{"peak-cpu", "unknown", []*bench.Result{outboxResult("screen", "", outboxCase("poll", "", 100))}, ""},
 	} {
 		t.Run(tc.id+"/"+tc.name, func(t *testing.T) {

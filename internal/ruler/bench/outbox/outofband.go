@@ -186,7 +186,7 @@ func fetched(rows *sql.Rows, place map[int64]int) (_ [][]byte, err error) {
 		return nil, fmt.Errorf("fetch payloads: %w", err)
 	}
 	if n != len(place) {
-		return nil, fmt.Errorf("%d payloads are there of %d", n, len(place))
+		return nil, fmt.Errorf("found %d payloads of %d", n, len(place))
 	}
 	return payloads, nil
 }
@@ -229,7 +229,7 @@ func (s *run) outOfBand(ctx context.Context, name string, size int) error {
 	}
 	p := s.o.Plan
 	records := min(p.Records, max(20, p.OutOfBandBytes/int64(size)))
-	e := s.backlog(OutOfBand, name, fmt.Sprintf("A backlog of %d payloads of %d bytes, in the outbox and beside it", records, size), p.Rounds, records, size)
+	e := s.backlog(OutOfBand, name, fmt.Sprintf("A backlog of %d payloads of %d bytes, in the outbox and in a separate table", records, size), p.Rounds, records, size)
 	in, alone, read := s.keeping()
 	c := outboxload.ConsumeConfig{Records: records, Payload: size}
 	side := func(name string, by outboxload.Subject) {
@@ -252,7 +252,7 @@ func (s *run) outOfBandEnqueue(ctx context.Context, name string, size int) error
 	}
 	p := s.o.Plan
 	producers := 8
-	e := s.experiment(OutOfBand, name, fmt.Sprintf("Enqueuing payloads of %d bytes, into the outbox and beside it, %s", size, producersName(producers)), p.Rounds, map[string]string{
+	e := s.experiment(OutOfBand, name, fmt.Sprintf("Enqueuing payloads of %d bytes, in the outbox and in a separate table, %s", size, producersName(producers)), p.Rounds, map[string]string{
 		"producers": strconv.Itoa(producers), "payload": strconv.Itoa(size), "seconds": p.GridDuration.String(),
 	})
 	in, alone, _ := s.keeping()

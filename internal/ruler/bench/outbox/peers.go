@@ -19,7 +19,7 @@ import (
 // weir does not depend on any of them.
 func (s *run) peers(ctx context.Context) error {
 	if s.o.Peers == "" {
-		s.Leave("other outboxes: there is no program that runs them (make peers)")
+		s.Leave("other outboxes: the program that runs them is missing (make peers)")
 		return nil
 	}
 	if s.o.DSN != "" {
@@ -32,7 +32,7 @@ func (s *run) peers(ctx context.Context) error {
 	}
 	all = slices.DeleteFunc(all, func(p outboxload.Peer) bool { return !slices.Contains(p.Schemes, string(s.o.Engine)) })
 	if len(all) == 0 {
-		s.Leave("other outboxes: none of those that there are works on %s", s.o.Engine.Title())
+		s.Leave("other outboxes: none of the available ones supports %s", s.o.Engine.Title())
 		return nil
 	}
 	p := s.o.Plan

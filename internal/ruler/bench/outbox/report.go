@@ -11,14 +11,14 @@ import (
 func (o *Outcome) Report() *report.Doc {
 	var first []report.Section
 	for _, s := range []report.Section{
-		o.section(Screen, "Workers and batches", "A backlog lies there when the relay is let go.", o.screenCharts),
+		o.section(Screen, "Workers and batches", "The backlog is complete when the relay starts.", o.screenCharts),
 		o.section(Payload, "Payloads", "The same backlog with larger payloads.", o.payloadCharts),
-		o.section(Enqueue, "Enqueuing", "Producers alone, each enqueuing again when its commit has come.", o.enqueueCharts),
+		o.section(Enqueue, "Enqueuing", "Producers alone, each enqueuing again after its commit.", o.enqueueCharts),
 		o.section(Mixed, "Producers and relay at once", "In a closed loop a producer waits for its commit. At a fixed rate, latency counts from the moment at which a message was due.", o.mixedCharts),
-		o.section(Grid, "Workers and batches beside producers", "The customary design with each combination, while producers enqueue in a closed loop.", o.gridCharts),
-		o.section(OutOfBand, "Payloads out of band", "The outbox has references, and the payloads a table of their own, which consumers read and empty.", o.outOfBandCharts),
+		o.section(Grid, "Workers and batches with producers", "The customary design with each combination, while producers enqueue in a closed loop.", o.gridCharts),
+		o.section(OutOfBand, "Payloads out of band", "The outbox has references, and the payloads are in a separate table, which consumers read and empty.", o.outOfBandCharts),
 		o.section(Partition, "Window and partitions", "Months of backlog, of which the rows of the last day are within the window.", o.partitionCharts),
-		o.section(Peers, "Other outboxes", "The same server, payloads and durability; each other outbox in a process of its own.", o.peerCharts),
+		o.section(Peers, "Other outboxes", "The same server, payloads and durability; each other outbox in a separate process.", o.peerCharts),
 	} {
 		if len(s.Charts) > 0 {
 			first = append(first, s)
@@ -27,7 +27,7 @@ func (o *Outcome) Report() *report.Doc {
 	if charts := o.resourceChart(); len(charts) > 0 {
 		first = append(first, report.Section{Title: "Resources", Charts: charts})
 	}
-	return o.Lay("weir outbox on "+o.ServerName(), "Claims compared in turn on one server; a ledger of every message in every round.", findings(o.Results), first...)
+	return o.Lay("weir outbox on "+o.ServerName(), "Claim modes compared in turn on one server; a ledger of every message in every round.", findings(o.Results), first...)
 }
 
 func (o *Outcome) section(group, title, text string, charts func([]*bench.Result) []report.Chart) report.Section {

@@ -17,7 +17,7 @@ import (
 
 // madeUp is a run whose figures are made up: every phase, three rounds each.
 func madeUp() *Outcome {
-	o := &Outcome{suite.Outcome{Engine: suite.PostgreSQL, Left: []string{"other outboxes: there is no program that runs them (make peers)"}}}
+	o := &Outcome{suite.Outcome{Engine: suite.PostgreSQL, Left: []string{"other outboxes: the program that runs them is missing (make peers)"}}}
 	add := func(group, name, loop string, factors map[string]string, cases ...*bench.Case) {
 		r := &bench.Result{
 			Schema: bench.Schema, ID: name, Cases: cases,

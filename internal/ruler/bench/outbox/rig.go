@@ -65,7 +65,7 @@ func (r *rig) describe(ctx context.Context) (measure.Server, error) {
 	}
 	s := measure.Server{Name: r.o.Engine.Title(), Settings: make(map[string]string)}
 	if err := r.producers.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&s.Version); err != nil {
-		return s, fmt.Errorf("ask for the version: %w", err)
+		return s, fmt.Errorf("read the version: %w", err)
 	}
 	for _, name := range []string{"journal_mode", "synchronous", "page_size"} {
 		var v string

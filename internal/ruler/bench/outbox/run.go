@@ -132,7 +132,7 @@ func (o *Options) Validate() error {
 	case !slices.Contains(Engines(), o.Engine):
 		return fmt.Errorf("no engine %q", o.Engine)
 	case o.FsyncLatency > 0 && (o.Engine == suite.SQLite || o.DSN != "" || o.Durability == lab.Fast):
-		return errors.New("a slower disk needs a server of our own that flushes: PostgreSQL, MariaDB or MySQL with profile prod")
+		return errors.New("a slower disk needs a private server that flushes: PostgreSQL, MariaDB or MySQL with durability prod")
 	}
 	return nil
 }

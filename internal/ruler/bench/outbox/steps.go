@@ -59,7 +59,7 @@ func (s *run) screen(ctx context.Context) error {
 	}
 	for _, claim := range []outbox.ClaimMode{outbox.Poll, outbox.Log} {
 		if !s.has(claim) {
-			s.Leave("%s has no log that could be followed", s.o.Engine.Title())
+			s.Leave("%s has no log to follow", s.o.Engine.Title())
 			continue
 		}
 		add(claim, Combination{})
@@ -189,7 +189,7 @@ func (s *run) mixed(ctx context.Context, name string, n int) error {
 // offered is mixed at a fixed rate.
 func (s *run) offered(ctx context.Context, name string, rate float64) error {
 	p := s.o.Plan
-	e := s.experiment(Mixed, name, fmt.Sprintf("%g messages a second, whatever comes of it", rate), p.Rounds, map[string]string{
+	e := s.experiment(Mixed, name, fmt.Sprintf("%g messages per second, open loop", rate), p.Rounds, map[string]string{
 		"rate": strconv.FormatFloat(rate, 'g', -1, 64), "connections": strconv.Itoa(p.OpenProducers),
 		"payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
 	})

@@ -49,7 +49,7 @@ func newCommand() *cobra.Command {
 	var c command
 	cmd := &cobra.Command{
 		Use:   "outbox",
-		Short: "Compare outboxes: weir's relay and SKIP LOCKED workers, alone and beside producers",
+		Short: "Compare outboxes: weir's relay and SKIP LOCKED workers, alone and with producers",
 		Long: `Start a private server and run a benchmark of transactional outboxes on it:
 
   screen     a backlog, over workers x batch of each claim

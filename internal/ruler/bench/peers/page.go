@@ -15,7 +15,7 @@ import (
 // pages is the one page.
 func pages(m *reference.Measured, env *measure.Environment, plan string) map[string]*report.Doc {
 	doc := &report.Doc{
-		Title:    "weir beside what people run today",
+		Title:    "weir compared with the tools in use today",
 		Subtitle: fmt.Sprintf("weir bench peers --plan %s: every goal of the design with both sides, measured in turn on one machine.", plan),
 		Env:      env,
 	}
@@ -64,7 +64,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 	})
 	if len(beyond) > 0 {
 		doc.Findings = append(doc.Findings, report.Finding{
-			Claim:    fmt.Sprintf("Beyond the floor: %d of the goals that are not certainly met. There the smallest program for the same work misses the goal on this machine, too.", len(beyond)),
+			Claim:    fmt.Sprintf("Beyond the floor: %d of the goals that are not certainly met. For these, the smallest program for the same work misses the goal on this machine, too.", len(beyond)),
 			Evidence: beyond,
 		})
 	}
@@ -81,8 +81,8 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 		if i == 0 {
 			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval meets it, and not met when no part of the interval does. " +
 				"The floor is the ratio that the smallest program for the same work reaches on this machine. " +
-				"Where weir is far above it, weir shares the server's work between clients, which that program does not, and it bounds nothing. " +
-				"What limits a figure is explained on the page of docs/results that is named; speed-rows.md there has the reason of every row. "
+				"If weir is far above it, weir shares the server's work between clients, which that program does not, so it is no limit. " +
+				"The named page of docs/results explains what limits a figure; speed-rows.md there has the reason for every row. "
 		}
 		if least := leasts[area]; least != "" {
 			t.Note += "The floor: " + least + "."

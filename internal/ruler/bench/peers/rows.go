@@ -89,7 +89,7 @@ func (w Row) judge(m *reference.Measured) judged {
 	}
 	measured := ok
 	if out.Target, ok = w.hold(against, side); !ok {
-		out.Why = fmt.Sprintf("%s of the two sides was not measured, or a round of one broke a promise", w.Goal.Metric)
+		out.Why = fmt.Sprintf("%s of the two sides was not measured, or a round of one side broke a promise", w.Goal.Metric)
 	} else if measured && out.Target.Verdict != suite.Met {
 		out.Beyond = w.beyond(out.Target.Got.Median, floor.Got.Median)
 	}
@@ -163,11 +163,11 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 
 // leasts describes the floor of each heading, if it has one.
 var leasts = map[string]string{
-	areaProxyPG: "a program that knows no protocol and only copies: one thread that reads and writes, with a server connection for each client; for hinted INSERTs and UPDATEs one that joins those that wait, and does not look at what they are",
+	areaProxyPG: "a program that only copies bytes: one thread that reads and writes, with a server connection per client; for hinted INSERTs and UPDATEs one that groups those that are waiting, without parsing them",
 	areaProxyMy: "the same two programs",
-	areaBackup:  "a program that copies the rows of PostgreSQL to zstd files, with weir's sessions, encoder and order: no definitions, snapshot, sums or manifest, and the benchmark flushes its files",
+	areaBackup:  "a program that copies the rows of PostgreSQL to zstd files, with weir's sessions, encoder and order: without definitions, snapshot, checksums or manifest, and the benchmark flushes its files",
 	areaKV:      "a table in memory behind one thread, whose writes are answered when its log and that of one of two other processes are flushed: no elections, no checks, nothing to recover",
-	areaOutbox:  "a relay by the log that notes no delivery, so that the rows stay and the table grows",
+	areaOutbox:  "a relay that follows the log and records no deliveries, so that the rows stay and the table grows",
 }
 
 // The headings of the page.

@@ -19,7 +19,7 @@ func Command(benches []suite.Bench) *cobra.Command {
 	var programs Programs
 	cmd := &cobra.Command{
 		Use:   "peers",
-		Short: "Compare weir with what people run today, goal by goal, on one page",
+		Short: "Compare weir with the tools in use today, goal by goal, on one page",
 		Long: `Run the benchmarks that compare weir with direct connections, PgBouncer, pg_dump,
 mydumper, etcd and an outbox of SKIP LOCKED workers, on private servers, one after the
 other, and write one page: both sides, their ratio with its interval, the goal, and
@@ -50,10 +50,10 @@ Plan mini takes about half an hour on two processors.`,
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, with meaningless figures)")
 	cli.Takes(f, "plan", reference.Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
-	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	f.BoolVar(&o.Resume, "resume", false, "continue the run in --out")
 	o.JSON.Flag(f, "print the summary as JSON")
 	f.StringVar(&programs.PgBouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
-	f.StringSliceVar(&programs.Tools, "tools", nil, "directories to look for other backup tools in, before all others")
+	f.StringSliceVar(&programs.Tools, "tools", nil, "directories to search for other backup tools first")
 	f.StringSliceVar(&experiments, "experiments", nil, "parts (kv) or experiments of one (proxy-mariadb/literals-1) to run, instead of all")
 	return cmd
 }

@@ -85,7 +85,7 @@ customer, the counter is exact, and only one client holds the lock at a time. Ct
 	f := cmd.Flags()
 	f.StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
 	if stack != nil {
-		f.BoolVar(&whole, "stack", false, "run all of weir at once, with a page that kills its parts")
+		f.BoolVar(&whole, "stack", false, "run all of weir together, with a page that kills its parts")
 		stack.Flags(own)
 		f.AddFlagSet(own)
 	}
@@ -193,7 +193,7 @@ func printDemo(w io.Writer, outcomes []*Outcome) {
 	}
 	fmt.Fprintf(w, "\n  %d rows acknowledged, each found exactly once. Medians of %d rounds in which the sides took turns.\n", rows, rounds)
 	if unclear {
-		fmt.Fprint(w, "  ? The rounds do not agree on a difference: cannot tell which side is ahead. The reports have the intervals.\n")
+		fmt.Fprint(w, "  ? The rounds show no clear difference: cannot tell which side is ahead. The reports have the intervals.\n")
 	}
 	for _, f := range bench.Cautions(all...) {
 		fmt.Fprintf(w, "  Caution: %s %s\n", f.Claim, f.Advice)

@@ -70,11 +70,11 @@ func copyCommand() *cobra.Command {
 	group := ""
 	cmd := &cobra.Command{
 		Use:    copyVerb + " ADDRESS",
-		Short:  "Copy bytes between clients and a server, and do nothing else",
+		Short:  "Only copy bytes between clients and a server",
 		Hidden: true, // a part of weir bench proxy --floor
 		Args:   cobra.ExactArgs(1),
 		RunE:   func(cmd *cobra.Command, args []string) error { return copyBytes(args[0], group, cmd.OutOrStdout()) },
 	}
-	cmd.Flags().StringVar(&group, groupFlag, "", "join the writes of the load, in the protocol postgres or mysql, into groups")
+	cmd.Flags().StringVar(&group, groupFlag, "", "group the writes of the load, in the protocol postgres or mysql")
 	return cmd
 }

@@ -81,7 +81,7 @@ func newGrouper(c *copier, protocol string) error {
 	case joinsMySQL:
 		g.protocol = new(mysqlGroups)
 	default:
-		return fmt.Errorf("join writes of protocol %q: want %s or %s", protocol, joinsPostgres, joinsMySQL)
+		return fmt.Errorf("group writes of protocol %q: want %s or %s", protocol, joinsPostgres, joinsMySQL)
 	}
 	c.seen, c.turned = g.seen, g.turned
 	return nil

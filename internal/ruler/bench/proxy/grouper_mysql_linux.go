@@ -128,7 +128,7 @@ func (p *mysqlGroups) said(l *groupLane) (next []byte, done bool, err error) {
 		return nil, true, err
 	}
 	if ok.AffectedRows != uint64(n) {
-		return nil, true, fmt.Errorf("%d rows of a group of %d are there", ok.AffectedRows, n)
+		return nil, true, fmt.Errorf("%d rows of a group of %d were stored", ok.AffectedRows, n)
 	}
 	l.id = ok.LastInsertID
 	return nil, true, nil

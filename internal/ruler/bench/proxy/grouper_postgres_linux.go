@@ -160,7 +160,7 @@ func (p *postgresGroups) said(l *groupLane) (next []byte, done bool, err error) 
 		all = bytes.Contains(l.in, []byte("INSERT 0 "+strconv.Itoa(n)+"\x00"))
 	}
 	if !all {
-		err = errors.New("not all rows of a group are there")
+		err = errors.New("not all rows of a group were stored")
 	}
 	return nil, true, err
 }

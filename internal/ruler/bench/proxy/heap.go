@@ -14,6 +14,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -44,10 +45,6 @@ type HeapSite struct {
 	Function string `json:"function"`
 	Bytes    int64  `json:"bytes"`
 }
-
-// SmallestObject is the smallest amount of memory that a 64-bit Go program can keep for each
-// statement: a heap that grows by less keeps no object per statement.
-const SmallestObject = 8
 
 // Statements is how many were answered between the first and the last reading.
 func (h *Heap) Statements() int64 {
@@ -242,7 +239,7 @@ func heapSection(heaps []Heap) report.Section {
 			{Name: "in use at last", Unit: "kB", Numeric: true},
 			{Name: "growth", Unit: "B/statement", Numeric: true},
 		},
-		Note: fmt.Sprintf("In use after two collections, after each of %d loads that follow on one that fills the pools; connections are made anew for each. Growth below %d B, the smallest object, means that none is kept for a statement; what a run of hours keeps is another question.", heapLoads, SmallestObject),
+		Note: fmt.Sprintf("In use after two collections, after each of %d loads that follow one that fills the pools; each uses new connections. Growth below %d B, the smallest object, means that none is kept per statement; this does not show what a run of hours keeps.", heapLoads, suite.SmallestObject),
 	}
 	for i := range heaps {
 		h := &heaps[i]
@@ -264,7 +261,7 @@ func heapSection(heaps []Heap) report.Section {
 			if len(of.sites) == 0 {
 				continue
 			}
-			sites := report.Table{Title: h.Case + ": " + of.title, Columns: []report.Column{{Name: "function"}, {Name: "memory", Unit: "kB", Numeric: true}}, Note: "Of a profile, which samples one allocation in 512 kB."}
+			sites := report.Table{Title: h.Case + ": " + of.title, Columns: []report.Column{{Name: "function"}, {Name: "memory", Unit: "kB", Numeric: true}}, Note: "From a profile, which samples one allocation per 512 kB."}
 			for _, s := range of.sites {
 				sites.Rows = append(sites.Rows, report.Cells(s.Function, fmt.Sprintf("%.0f", float64(s.Bytes)/1e3)))
 			}

@@ -212,7 +212,7 @@ func (l *loginLoad) bench(ctx context.Context, w way, until ...string) (s bench.
 	}
 	s.Started, s.InFlight = time.Now(), l.clients
 	if err := cmd.Run(); err != nil {
-		return s, fmt.Errorf("pgbench by way of %s: %w: %s", w.name, err, strings.TrimSpace(failed.String()))
+		return s, fmt.Errorf("pgbench through %s: %w: %s", w.name, err, strings.TrimSpace(failed.String()))
 	}
 	s.Seconds = time.Since(s.Started).Seconds()
 	if s.Processes, err = used(); err != nil {
@@ -220,7 +220,7 @@ func (l *loginLoad) bench(ctx context.Context, w way, until ...string) (s bench.
 	}
 	found := pgbenchDone.FindSubmatch(out.Bytes())
 	if found == nil {
-		return s, fmt.Errorf("pgbench by way of %s says no number of transactions: %s", w.name, out.String())
+		return s, fmt.Errorf("pgbench through %s reports no number of transactions: %s", w.name, out.String())
 	}
 	s.Ops, err = strconv.ParseInt(string(found[1]), 10, 64)
 	return s, err

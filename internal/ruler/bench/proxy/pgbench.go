@@ -30,7 +30,7 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 	if side == nil {
 		return err
 	}
-	e := r.experiment("transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions a second, %s", clientsName(clients)))
+	e := r.experiment("transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions per second, %s", clientsName(clients)))
 	ways, err := r.plain()
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 		// A thread of pgbench that waits for one client's statement to be prepared stops the
 		// transactions of its other clients, which may hold all connections: after 120 s
 		// PgBouncer gives up.
-		r.Leave("PgBouncer with pgbench's transactions of more than %d clients, its server connections: pgbench and it wait for each other", bouncerPool)
+		r.Leave("PgBouncer with pgbench's transactions for more than %d clients, the number of its server connections: pgbench and PgBouncer would wait for each other", bouncerPool)
 	default:
 		ways = append(ways, r.pgbouncer())
 	}
@@ -57,7 +57,7 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 func (r *run) pgbenchSide(ctx context.Context, clients int) (func(way) bench.Side, error) {
 	db, ok := r.db.(*lab.Postgres)
 	if !ok {
-		r.Leave("pgbench's transactions: they need a server of our own")
+		r.Leave("pgbench's transactions: they need a private server")
 		return nil, nil
 	}
 	bin, err := pgbenchPath(ctx)

@@ -138,7 +138,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 		return p, err
 	}
 	if i := slices.IndexFunc(k.groupLimits, func(n int) bool { return n > mostInGroup }); i >= 0 {
-		return p, fmt.Errorf("--group-limit %d: weir joins %d at most", k.groupLimits[i], mostInGroup)
+		return p, fmt.Errorf("--group-limit %d: weir groups at most %d", k.groupLimits[i], mostInGroup)
 	}
 	if k.rounds < 0 || k.duration < 0 || k.leak < 0 {
 		return p, errors.New("--rounds, --duration and --leak must not be negative")

@@ -68,6 +68,6 @@ func (r *run) poolsTransactions(ctx context.Context, clients int) error {
 	if side == nil {
 		return err
 	}
-	e := r.experiment("pools-transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions a second, %s by weir's --pool-size", clientsName(clients)))
+	e := r.experiment("pools-transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions per second, %s by weir's --pool-size", clientsName(clients)))
 	return r.pools(ctx, e, side)
 }

@@ -131,13 +131,13 @@ func (r *rig) startBouncer(ctx context.Context, clients int) (err error) {
 	r.bouncer, err = lab.StartPgBouncer(ctx, pg, lab.PgBouncerConfig{Binary: r.o.PgBouncer, MaxClients: clients})
 	switch {
 	case lab.NotInstalled(err):
-		r.o.Say("PgBouncer is not installed: it is left out of the comparison")
+		r.o.Say("PgBouncer is not installed, so it is left out of the comparison")
 	case err != nil:
 		return err
 	case r.pooledStatements():
 		r.o.Say("PgBouncer %s, 20 server connections", r.bouncer.Version())
 	default:
-		r.o.Say("PgBouncer %s pools no prepared statements (1.21 does): it is compared on the simple protocol only", r.bouncer.Version())
+		r.o.Say("PgBouncer %s pools no prepared statements (1.21 does), so it is only compared on the simple protocol", r.bouncer.Version())
 	}
 	return nil
 }

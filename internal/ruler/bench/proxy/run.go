@@ -71,10 +71,10 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	r.o = o
 	defer func() { err = errors.Join(err, r.end()) }()
 	if o.DSN != "" && len(o.Plan.SlowFsync) > 0 && len(o.Experiments) == 0 {
-		r.Leave("a slow disk: it needs a server of our own")
+		r.Leave("a slow disk: it needs a private server")
 	}
 	if o.DSN == "" && !lab.WatchesDisks() {
-		r.Leave("flushes counted at the disk, in whose place stands the server's own count: that needs a C compiler (apt-get install gcc libc6-dev)")
+		r.Leave("flushes counted at the disk, which needs a C compiler (apt-get install gcc libc6-dev): the server's own count is shown instead")
 	}
 	return r.out, r.Run(ctx, r.steps())
 }

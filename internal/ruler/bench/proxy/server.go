@@ -18,7 +18,7 @@ const settle = 300 * time.Millisecond
 func (r *run) server(ctx context.Context, w way, d time.Duration) func() {
 	pid := r.db.PID()
 	if pid == 0 {
-		r.Leave("the CPU time of the server by function: it is not of our own")
+		r.Leave("the CPU time of the server by function: it is not a private server")
 		return func() {}
 	}
 	type taken struct {

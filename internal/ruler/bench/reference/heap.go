@@ -5,10 +5,8 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
-
-// smallestObject is the smallest object of a 64-bit Go program, in bytes.
-const smallestObject = 8
 
 // tellingStatements is the smallest number of statements after which a leak per statement can
 // be told from the memory of pools, caches and the collector's timing.
@@ -109,7 +107,7 @@ func keepsNothing(parts ...string) func(*Measured) Judgement {
 			}
 			out.Evidence += fmt.Sprintf("%s: from %s to %s kB over %d statements, %.2f B for each. ", part, bench.Figure(h.Readings[0].Bytes/1e3), bench.Figure(h.Readings[last].Bytes/1e3), h.statements(), each)
 			switch {
-			case each < smallestObject:
+			case each < suite.SmallestObject:
 				small++
 			case h.statements() < tellingStatements:
 				out.Evidence += fmt.Sprintf("%d statements are needed to tell. ", tellingStatements)

@@ -51,7 +51,7 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, with meaningless figures)")
 	cli.Takes(f, "plan", Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and pages (default out/bench-all-TIME)")
-	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	f.BoolVar(&o.Resume, "resume", false, "continue the run in --out")
 	o.JSON.Flag(f, "print the summary as JSON")
 	f.StringSliceVar(&experiments, "experiments", nil, "reports (000 to 004), parts (000-postgres) or experiments of one (001/delay) to run, instead of all")
 	return cmd

@@ -169,7 +169,7 @@ func (s *ServerFlags) Complete(changed func(flag string) bool) error {
 	case !changed("engine"):
 		s.Engine = speaks
 	case speaks.family() != s.Engine.family():
-		return fmt.Errorf("--%s names a server that --engine %s does not speak to", s.Flag, s.engine)
+		return fmt.Errorf("--%s names a server of another kind than --engine %s", s.Flag, s.engine)
 	}
 	return nil
 }

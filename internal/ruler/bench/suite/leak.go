@@ -28,9 +28,9 @@ type LeakPoint struct {
 	RSS        int64   `json:"rss"`  // bytes of the process
 }
 
-// smallestObject is the smallest amount of memory that a 64-bit Go program can keep for each
-// statement, in bytes.
-const smallestObject = 8
+// SmallestObject is the smallest amount of memory that a 64-bit Go program can keep for each
+// statement, in bytes: a heap that grows by less keeps no object per statement.
+const SmallestObject = 8
 
 func clientsOf(n int) string {
 	if n == 1 {
@@ -57,23 +57,23 @@ func (l *Leak) Judge() {
 func (l *Leak) Verdict() string {
 	switch g := l.Growth; {
 	case g.N < leastReadings:
-		return fmt.Sprintf("%d readings tell no slope; %d would", g.N, leastReadings)
+		return fmt.Sprintf("%d readings are too few for a slope; %d would do", g.N, leastReadings)
 	case l.Grows():
-		return fmt.Sprintf("the heap grows by %s B for each statement [%s, %s]: something is kept of each", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi))
+		return fmt.Sprintf("the heap grows by %s B per statement [%s, %s]: something is kept for each", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi))
 	case l.Flat():
-		return fmt.Sprintf("the heap grows by less than an object for each statement: %s B [%s, %s]", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi))
+		return fmt.Sprintf("the heap grows by less than an object per statement: %s B [%s, %s]", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi))
 	default:
-		return fmt.Sprintf("cannot tell: %s B for each statement [%s, %s], an object is %d B", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi), smallestObject)
+		return fmt.Sprintf("cannot tell: %s B per statement [%s, %s]; an object is %d B", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi), SmallestObject)
 	}
 }
 
 // Grows reports whether something is kept for each statement: the whole interval is at or above
 // the size of an object.
-func (l *Leak) Grows() bool { return l.Growth.N >= leastReadings && l.Growth.Lo >= smallestObject }
+func (l *Leak) Grows() bool { return l.Growth.N >= leastReadings && l.Growth.Lo >= SmallestObject }
 
 // Flat reports whether no object is kept for each statement: the whole interval is below the
 // size of one.
-func (l *Leak) Flat() bool { return l.Growth.N >= leastReadings && l.Growth.Hi < smallestObject }
+func (l *Leak) Flat() bool { return l.Growth.N >= leastReadings && l.Growth.Hi < SmallestObject }
 
 // leastReadings is how many readings a slope needs.
 const leastReadings = 8
@@ -82,7 +82,7 @@ const leastReadings = 8
 func (l *Leak) Section() report.Section {
 	s := report.Section{
 		Title: "Memory over a long load",
-		Text: []string{fmt.Sprintf("%s, %s for %.0f s; %s. The heap is read after two collections, which slow the load down: no rate of it is quoted.",
+		Text: []string{fmt.Sprintf("%s, %s for %.0f s; %s. The heap is read after two collections, which slow the load down: its rate is not quoted.",
 			l.Case, clientsOf(l.Clients), l.Seconds, l.Verdict())},
 	}
 	if len(l.Points) == 0 {
@@ -99,7 +99,7 @@ func (l *Leak) Section() report.Section {
 			{Name: "memory of the process", Unit: "MB", Numeric: true},
 		},
 		Rows: [][]report.Cell{pointRow("first", first), pointRow("middle", l.Points[len(l.Points)/2]), pointRow("last", last)},
-		Note: fmt.Sprintf("%d readings. Slope by least squares without the first fifth of the time: %s B for each statement, 95 %% interval [%s, %s].", len(l.Points), bench.Figure(l.Growth.Median), bench.Figure(l.Growth.Lo), bench.Figure(l.Growth.Hi)),
+		Note: fmt.Sprintf("%d readings. Slope by least squares without the first fifth of the time: %s B per statement, 95 %% interval [%s, %s].", len(l.Points), bench.Figure(l.Growth.Median), bench.Figure(l.Growth.Lo), bench.Figure(l.Growth.Hi)),
 	}}
 	heap := report.Chart{
 		Title: "Heap in use after a collection, over time", Kind: report.TimeSeries, XLabel: "seconds", YLabel: "bytes", Unit: "B", Tabled: true,

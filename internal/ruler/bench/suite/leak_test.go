@@ -27,11 +27,11 @@ func TestLeakIsJudgedBySlope(t *testing.T) {
 		leak *Leak
 		want string
 	}{
-		"leaks":         {of(40, 64, 1000), "something is kept of each"},
+		"leaks":         {of(40, 64, 1000), "something is kept for each"},
 		"keeps nothing": {of(40, 0, 1000), "less than an object"},
 		"noisy":         {of(40, 4, 1e6), "cannot tell"},
-		"short":         {of(6, 0, 1), "readings tell no slope"},
-		"empty":         {of(0, 0, 0), "0 readings tell no slope"},
+		"short":         {of(6, 0, 1), "readings are too few for a slope"},
+		"empty":         {of(0, 0, 0), "0 readings are too few for a slope"},
 	} {
 		if got := tt.leak.Verdict(); !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s; want %q", name, got, tt.want)

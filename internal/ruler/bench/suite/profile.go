@@ -91,7 +91,7 @@ func ProfileSection(profiles []CPUProfile) report.Section {
 	var told []CPUProfile
 	for _, p := range profiles {
 		if n := p.Breakdown.Samples; n < MinSamples {
-			few = append(few, fmt.Sprintf("%s, %s: %d samples (%.2f s of CPU time) tell no shares; %d would.", p.Case, p.Role, n, p.Breakdown.Seconds, MinSamples))
+			few = append(few, fmt.Sprintf("%s, %s: %d samples (%.2f s of CPU time) are too few for shares; %d would do.", p.Case, p.Role, n, p.Breakdown.Seconds, MinSamples))
 		} else {
 			told = append(told, p)
 		}
@@ -165,9 +165,9 @@ func FunctionTable(profiles []CPUProfile) report.Table {
 			{Name: "category"},
 			{Name: "function"},
 			{Name: "itself", Unit: "%", Numeric: true},
-			{Name: "with what it calls in the category", Unit: "%", Numeric: true},
+			{Name: "with its callees in the category", Unit: "%", Numeric: true},
 		},
-		Note: "Shares of the whole profile. Functions that call each other hold the same samples: their shares in the last column are not to be added up.",
+		Note: "Shares of the whole profile. Functions that call each other share samples: do not add up the last column.",
 	}
 	for _, p := range profiles {
 		for _, c := range p.Breakdown.Categories {

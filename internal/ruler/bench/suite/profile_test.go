@@ -16,7 +16,7 @@ func TestFewSamplesTellNoShares(t *testing.T) {
 		}}
 	}
 	got := ProfileSection([]CPUProfile{of("direct", 7), of("weir", 400)})
-	if text := strings.Join(got.Text, "\n"); !strings.Contains(text, "direct, client: 7 samples (0.07 s of CPU time) tell no shares") {
+	if text := strings.Join(got.Text, "\n"); !strings.Contains(text, "direct, client: 7 samples (0.07 s of CPU time) are too few for shares") {
 		t.Errorf("it says: %s", text)
 	}
 	if cols := got.Tables[0].Columns; len(cols) != 2 || cols[1].Name != "weir, client" {

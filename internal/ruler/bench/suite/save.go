@@ -164,7 +164,7 @@ func (f *File) Load(dir string, run Run) error {
 	}
 	switch {
 	case h.Scenario != "" && h.Scenario != f.Scenario:
-		return fmt.Errorf("%s is of weir bench %s, not of weir bench %s: %w", path, h.Scenario, f.Scenario, fs.ErrNotExist)
+		return fmt.Errorf("%s is a run of weir bench %s, not of weir bench %s: %w", path, h.Scenario, f.Scenario, fs.ErrNotExist)
 	case h.Schema != f.Schema:
 		return fmt.Errorf("%s: schema %q, this program reads %q", path, h.Schema, f.Schema)
 	case len(h.Experiments) == 0:
@@ -178,7 +178,7 @@ func (f *File) Load(dir string, run Run) error {
 	}
 	for _, name := range beside {
 		if filepath.Base(name) != name {
-			return fmt.Errorf("read %s: %q is no name of something beside it", path, name)
+			return fmt.Errorf("read %s: %q is not a file name", path, name)
 		}
 	}
 	for _, name := range h.Experiments {
@@ -194,16 +194,6 @@ func (f *File) Load(dir string, run Run) error {
 	return nil
 }
 
-// factor is a factor of a case or of its experiment.
-func factor(r *bench.Result, c *bench.Case, name string) string {
-	for _, of := range []map[string]string{c.Factors, r.Experiment.Factors} {
-		if v := of[name]; v != "" {
-			return v
-		}
-	}
-	return bench.NotApplicable
-}
-
 // summary is a table with one row for each case and metric.
 func (f *File) summary(o *Outcome) ([]byte, error) {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 8, 64) }
@@ -213,7 +203,7 @@ func (f *File) summary(o *Outcome) ([]byte, error) {
 		for _, c := range r.Cases {
 			line := []string{r.Experiment.Factors[f.Group], r.Experiment.Name, c.Name}
 			for _, name := range f.Factors {
-				line = append(line, factor(r, c, name))
+				line = append(line, r.Factor(c, name))
 			}
 			invalid := 0
 			for _, s := range c.Samples {

@@ -29,7 +29,7 @@ func (s *ServerCPU) table() report.Table {
 			{Name: "itself", Unit: "%", Numeric: true},
 			{Name: "samples", Numeric: true},
 		},
-		Note: fmt.Sprintf("By perf: %d samples in %.1f s, %d in a second of CPU time. Stacks are not followed: each function is counted for itself.", s.Profile.Samples, s.Profile.Seconds, s.Profile.Hz),
+		Note: fmt.Sprintf("By perf: %d samples in %.1f s, %d per second of CPU time. Without call stacks: each function only counts its own time.", s.Profile.Samples, s.Profile.Seconds, s.Profile.Hz),
 	}
 	share := func(n int64) string { return fmt.Sprintf("%.1f", 100*float64(n)/float64(max(1, s.Profile.Samples))) }
 	for _, o := range s.Profile.ByObject()[:min(4, len(s.Profile.ByObject()))] {

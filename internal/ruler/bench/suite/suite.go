@@ -56,7 +56,7 @@ func Choose(steps []Step, names []string) (chosen []Step, only map[string]bool, 
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Group == n || slices.Contains(s.Names, n) }) {
-			return nil, nil, fmt.Errorf("no experiment %q: want some of %s", n, strings.Join(Known(steps), ", "))
+			return nil, nil, fmt.Errorf("no experiment %q: want one or more of %s", n, strings.Join(Known(steps), ", "))
 		}
 	}
 	only = make(map[string]bool)
@@ -149,7 +149,7 @@ func NewRunner(o Options, out *Outcome) (*Runner, error) {
 		o.Say = func(string, ...any) {}
 	}
 	if o.Out == "" {
-		return nil, errors.New("a directory for results is needed")
+		return nil, errors.New("want a directory for results")
 	}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of results: %w", err)

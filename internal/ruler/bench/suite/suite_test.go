@@ -103,7 +103,7 @@ func TestExperimentsAreChosenByNameOrGroup(t *testing.T) {
 		}
 	}
 	_, _, err := Choose(steps(nil, nil), []string{"sales", "sale"})
-	want := `no experiment "sale": want some of sales (sales-1, sales-2), sick, moves (up, down), idle`
+	want := `no experiment "sale": want one or more of sales (sales-1, sales-2), sick, moves (up, down), idle`
 	if err == nil || err.Error() != want {
 		t.Errorf("said %v, want %s", err, want)
 	}
@@ -194,8 +194,8 @@ func TestLoadRefusesWhatIsNotWhole(t *testing.T) {
 		`{"schema":"shop/9"}`:                  `schema "shop/9", this program reads "shop/1"`,
 		`{"schema":"shop/1","experiments":[]}`: "names no experiments",
 		`{"schema":"shop/1","experiments":["gone"]}`:                         "the result of gone is missing",
-		`{"schema":"shop/1","experiments":["../etc"]}`:                       "is no name of something beside it",
-		`{"schema":"shop/1","experiments":["x"],"profiles":["/etc/passwd"]}`: "is no name of something beside it",
+		`{"schema":"shop/1","experiments":["../etc"]}`:                       "is not a file name",
+		`{"schema":"shop/1","experiments":["x"],"profiles":["/etc/passwd"]}`: "is not a file name",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, shopFile.Name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

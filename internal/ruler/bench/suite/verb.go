@@ -38,7 +38,7 @@ func Load(dir string, benches []Bench) (Run, *File, error) {
 			return run, b.File, err
 		}
 	}
-	return nil, nil, fmt.Errorf("%s holds no outcome of weir bench: %w", dir, fs.ErrNotExist)
+	return nil, nil, fmt.Errorf("%s holds no run of weir bench: %w", dir, fs.ErrNotExist)
 }
 
 // Command is weir bench, with the verbs of benches.
@@ -56,7 +56,7 @@ func reportCommand(benches []Bench) *cobra.Command {
 	var asJSON cli.JSON[*report.Doc]
 	cmd := &cobra.Command{
 		Use:     "report DIR",
-		Short:   "Make the report of a finished run again",
+		Short:   "Make the report of a finished run anew",
 		Example: "  weir bench report out/bench-proxy --output md",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -136,7 +136,7 @@ func (b *Flags) Add(f *pflag.FlagSet, name, plans string) {
 	cli.Takes(f, "plan", strings.Split(names, ", ")...)
 	f.StringSliceVar(&b.Experiments, "experiments", nil, "experiments of the plan to run, or groups of them (default all; a wrong name lists them)")
 	f.StringVar(&b.Out, "out", "", "directory for samples, results and the report (default out/bench-"+name+"-TIME)")
-	f.BoolVar(&b.Resume, "resume", false, "go on from the samples in --out")
+	f.BoolVar(&b.Resume, "resume", false, "continue from the samples in --out")
 	b.JSON.Flag(f, "print the summary as JSON")
 }
 

@@ -56,7 +56,7 @@ func checkComparable(a, b *bench.Result) error {
 		}
 		names = append(names, c.Name)
 	}
-	return fmt.Errorf("%w: no case of the one (%s) is in the other", ErrNotComparable, strings.Join(names, "; "))
+	return fmt.Errorf("%w: no case of one (%s) is in the other", ErrNotComparable, strings.Join(names, "; "))
 }
 
 // differences lists what differs in the circumstances of two results.

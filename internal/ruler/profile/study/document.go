@@ -152,7 +152,7 @@ func setting(r *bench.Result) string {
 	}
 	text := fmt.Sprintf("%s loop; %s. Each case ran in %d rounds, in turn with the others.", r.Experiment.Loop, strings.Join(parts, ", "), r.Experiment.Rounds)
 	if r.Partial {
-		text += " The run was interrupted: what is here is valid for the part that ran."
+		text += " The run was interrupted: the figures cover the part that ran."
 	}
 	return text
 }
@@ -188,7 +188,7 @@ func dominant(c caseTotals) string {
 	text := fmt.Sprintf("%s: %.0f %% of the mean latency of %s is %s (%s).", c.Name, 100*c.boundary.Share(best.Name),
 		micros(c.latency.Mean()/1e3), best.Name, about[best.Name])
 	if known := c.boundary.RoundTrips; known > 0 && float64(c.boundary.Overtaken) > 0.1*float64(known) {
-		text += fmt.Sprintf(" In %.0f %% of the round trips the answer was there before the write had returned; their time in the server is inside send.",
+		text += fmt.Sprintf(" In %.0f %% of the round trips the answer arrived before the write had returned; their time in the server is part of send.",
 			100*float64(c.boundary.Overtaken)/float64(known))
 	}
 	return text
@@ -229,7 +229,7 @@ func segmentTable(list []caseTotals) report.Table {
 		}
 		t.Rows = append(t.Rows, append(row, report.Cell{Text: number(c.latency.Mean() / 1e3)}))
 	}
-	t.Note = fmt.Sprintf("Means. The segments exclude each other and add up to %.2f %% of the latency. The largest is strong.", 100*worst)
+	t.Note = fmt.Sprintf("Means. The segments exclude each other and add up to %.2f %% of the latency. The largest is in bold.", 100*worst)
 	return t
 }
 

@@ -38,7 +38,7 @@ func Experiments() []string { return slices.Sorted(maps.Keys(presets)) }
 func Experiment(name string) (Preset, error) {
 	p, ok := presets[name]
 	if !ok {
-		return p, fmt.Errorf("no experiment %q: there are %s", name, strings.Join(Experiments(), ", "))
+		return p, fmt.Errorf("no experiment %q: want one of %s", name, strings.Join(Experiments(), ", "))
 	}
 	return p, nil
 }

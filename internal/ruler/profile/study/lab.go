@@ -58,7 +58,7 @@ func StartLab(ctx context.Context, engine string, c LabConfig) (*LabServer, erro
 		}
 		return &LabServer{m.DSN(""), m.DataDir(), m.Stop}, nil
 	default:
-		return nil, fmt.Errorf("the lab has no server of %q", engine)
+		return nil, fmt.Errorf("the lab has no %q server", engine)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Study) passes(ctx context.Context, t *profile.Target, w *profile.Worklo
 	var out []Pass
 	for _, tool := range s.Tools {
 		c := chosen(list)
-		o.Say("%s: %s once more, and once without beside it", tool, c.name)
+		o.Say("%s: %s again, with and without the tool", tool, c.name)
 		p, err := pass(ctx, t, w, c, tool)
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", tool, err)
@@ -225,7 +225,7 @@ func (p *Pass) slowdown() string {
 	if ratio := p.Plain / p.Under; ratio >= 1.05 {
 		text += fmt.Sprintf("%s times slower. ", bench.Figure(ratio))
 	} else {
-		text += "no difference that one pair could tell. "
+		text += "no difference that one pair could show. "
 	}
 	if p.Tool == toolStrace {
 		text += "strace stops a thread twice for each call. Its counts are right, its times are mostly its own."
@@ -246,7 +246,7 @@ func (p *Pass) tables() []report.Table {
 			Columns: []report.Column{
 				{Name: "call"}, {Name: "calls", Numeric: true}, {Name: "for each operation", Numeric: true}, {Name: "failed", Numeric: true}, {Name: "time, by strace", Unit: "s", Numeric: true},
 			},
-			Note: fmt.Sprintf("%d operations, the warm-up among them.", p.Ops),
+			Note: fmt.Sprintf("%d operations, including the warm-up.", p.Ops),
 		}
 		for _, c := range p.Calls[:min(mostCalls, len(p.Calls))] {
 			t.Rows = append(t.Rows, report.Cells(c.Name, strconv.FormatInt(c.Calls, 10), bench.Figure(float64(c.Calls)/float64(max(1, p.Ops))), strconv.FormatInt(c.Errors, 10), fmt.Sprintf("%.3f", c.Seconds)))
@@ -264,7 +264,7 @@ func (p *Pass) tables() []report.Table {
 		t := report.Table{
 			Title:   "CPU time of the " + side.name + " by function",
 			Columns: []report.Column{{Name: "function"}, {Name: "of"}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "samples", Numeric: true}},
-			Note:    fmt.Sprintf("%d samples in %.1f s, %d in a second of CPU time, kernel and program.", side.of.Samples, side.of.Seconds, side.of.Hz),
+			Note:    fmt.Sprintf("%d samples in %.1f s, %d per second of CPU time, kernel and program.", side.of.Samples, side.of.Seconds, side.of.Hz),
 		}
 		for _, f := range side.of.Functions[:min(mostFunctions, len(side.of.Functions))] {
 			t.Rows = append(t.Rows, report.Cells(f.Name, f.Object, fmt.Sprintf("%.1f", 100*float64(f.Samples)/float64(side.of.Samples)), strconv.FormatInt(f.Samples, 10)))

@@ -84,7 +84,7 @@ func TestPassesAreLaidOut(t *testing.T) {
 	if !strings.Contains(sections[0].Text[0], "3.00 times slower") || sections[0].Tables[0].Rows[0][2].Text != "2.00" {
 		t.Errorf("strace: %+v", sections[0])
 	}
-	if !strings.Contains(sections[1].Text[0], "no difference that one pair could tell") || len(sections[1].Tables) != 2 || sections[1].Tables[1].Rows[0][2].Text != "60.0" {
+	if !strings.Contains(sections[1].Text[0], "no difference that one pair could show") || len(sections[1].Tables) != 2 || sections[1].Tables[1].Rows[0][2].Text != "60.0" {
 		t.Errorf("perf: %+v", sections[1])
 	}
 	if !strings.Contains(sections[2].Text[0], "No operation ended") {

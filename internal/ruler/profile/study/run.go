@@ -158,13 +158,13 @@ func (s *Study) overhead(ctx context.Context, t *profile.Target, w *profile.Work
 		ends = ends[:1]
 	}
 	for _, c := range ends {
-		o.Say("what tracing costs at %d in flight: %d pairs of slices", c.config.Concurrency, s.OverheadPairs)
+		o.Say("the cost of tracing at %d in flight: %d pairs of slices", c.config.Concurrency, s.OverheadPairs)
 		v, err := t.MeasureOverhead(ctx, w, c.config, profile.OverheadConfig{Pairs: s.OverheadPairs})
 		switch {
 		case errors.Is(err, profile.ErrNothing):
-			missing = append(missing, fmt.Sprintf("what tracing costs at %d in flight is not known: %v", c.config.Concurrency, err))
+			missing = append(missing, fmt.Sprintf("the cost of tracing at %d in flight is unknown: %v", c.config.Concurrency, err))
 		case err != nil:
-			return nil, nil, fmt.Errorf("measure what tracing costs: %w", err)
+			return nil, nil, fmt.Errorf("measure the cost of tracing: %w", err)
 		default:
 			out = append(out, *v)
 		}

@@ -104,8 +104,8 @@ func TestStudyReport(t *testing.T) {
 		}
 		text := strings.Join(strings.Fields(b.String()), " ")
 		for _, want := range []string{
-			"What if the pool were another size", "Where the time of an operation goes", "100.00 %", "Tracing costs, at 2 in flight", "at 8 in flight",
-			"waiting for a connection of the pool", "Before the window",
+			"What another pool size would do", "Where the time of an operation goes", "100.00 %", "Tracing costs, at 2 in flight", "at 8 in flight",
+			"waiting for a connection of the pool", "Before the measured window",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the report lacks %q:\n%s", want, b.String())
@@ -158,7 +158,7 @@ func TestOverheadOfSlowOperationsIsUnknown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Overhead) != 0 || !strings.Contains(strings.Join(r.Warnings, " "), "what tracing costs at 1 in flight is not known") {
+	if len(r.Overhead) != 0 || !strings.Contains(strings.Join(r.Warnings, " "), "the cost of tracing at 1 in flight is unknown") {
 		t.Errorf("overhead %+v, warnings %q", r.Overhead, r.Warnings)
 	}
 }

@@ -52,9 +52,9 @@ func insideTable(list []caseTotals) []report.Table {
 			{Name: "of send and server", Numeric: true},
 			{Name: "source"},
 		},
-		Note: "A server answers while the client's write is still returning, so its time is set against send and server together. " +
-			"Parts in parentheses lie inside others. What no source explains is not attributable: the network, the kernel, the wait for a processor, the protocol. " +
-			"What eBPF sees can come to a little more than the whole, since a server begins before the client's write is done.",
+		Note: "A server can answer before the client's write returns, so its time is compared with send and server together. " +
+			"Parts in parentheses are included in others. The rest is not attributable: the network, the kernel, waiting for a processor, the protocol. " +
+			"The parts measured by eBPF can slightly exceed the whole, since a server starts before the client's write has ended.",
 	}
 	for _, c := range list {
 		whole := (c.boundary.Segment(bench.SegmentSend).Mean() + c.boundary.Segment(bench.SegmentServer).Mean()) / 1e3
@@ -79,7 +79,7 @@ func insideTable(list []caseTotals) []report.Table {
 // coldTable shows the time before the windows.
 func coldTable(list []caseTotals) []report.Table {
 	t := report.Table{
-		Title: "Before the window: until the rate had settled",
+		Title: "Before the measured window: until the rate had settled",
 		Columns: []report.Column{
 			{Name: "case"},
 			{Name: "seconds", Numeric: true},
@@ -89,7 +89,7 @@ func coldTable(list []caseTotals) []report.Table {
 			{Name: "in connect", Numeric: true},
 			{Name: "in queue", Numeric: true},
 		},
-		Note: "Sums over the rounds. None of it is in the other figures.",
+		Note: "Sums over the rounds. The other figures do not include them.",
 	}
 	for _, c := range list {
 		if c.cold == nil || c.coldOps == 0 {
@@ -119,7 +119,7 @@ func processTable(list []caseTotals) []report.Table {
 			{Name: "waits", Unit: "/op", Numeric: true},
 			{Name: "preemptions", Unit: "/op", Numeric: true},
 		},
-		Note: "Waits are voluntary context switches, preemptions involuntary ones. The client is the whole of this process, with a relay if there is one.",
+		Note: "Waits are voluntary context switches, preemptions involuntary ones. The client is this whole process, including a relay if there is one.",
 	}
 	for _, c := range list {
 		for _, role := range []string{bench.RoleClient, bench.RoleServer} {

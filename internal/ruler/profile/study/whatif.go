@@ -52,9 +52,9 @@ func whatIf(r *bench.Result) (report.Table, report.Chart, bool) {
 		return report.Table{}, report.Chart{}, false
 	}
 	t := report.Table{
-		Title:   "What if the pool were another size",
+		Title:   "What another pool size would do",
 		Columns: []report.Column{{Name: "pool"}},
-		Note:    "Throughput, and p99 in parentheses. Strong: the best throughput for that many workers, and what its interval does not tell apart from it. Of equal pools, take the smallest.",
+		Note:    "Throughput, and p99 in parentheses. In bold: the best throughput for that many workers, and those that its interval cannot tell from it. Of equal pools, use the smallest.",
 	}
 	chart := report.Chart{Title: "Throughput by pool and workers", Kind: report.Heat, XLabel: "workers", YLabel: "pool", Unit: "ops/s", Tabled: true}
 	for _, w := range g.concurrency {

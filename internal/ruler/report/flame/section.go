@@ -186,7 +186,7 @@ func CategoryChart(title string, b *measure.CPUBreakdown) report.Chart {
 
 func siteTable(title string, sites []measure.Site) report.Table {
 	t := report.Table{Title: title, Columns: []report.Column{
-		{Name: "function"}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "with what it calls", Unit: "%", Numeric: true},
+		{Name: "function"}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "with its callees", Unit: "%", Numeric: true},
 	}}
 	for _, s := range sites {
 		t.Rows = append(t.Rows, report.Cells(s.Function, fmt.Sprintf("%.1f", 100*s.Flat), fmt.Sprintf("%.1f", 100*s.Cumulative)))

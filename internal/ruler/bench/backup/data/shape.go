@@ -24,7 +24,7 @@ func Shapes() []Shape {
 		{"huge", "one table, which tools that do not split tables read with one worker", huge},
 		{"text", "long texts", texts},
 		{"binary", "files: a header, some structure, much that is compressed already", files},
-		{"random", "random bytes, which nothing makes smaller", noise},
+		{"random", "random bytes, which do not compress", noise},
 	}
 }
 

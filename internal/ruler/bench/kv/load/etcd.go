@@ -73,13 +73,13 @@ func (d *Etcd) leader(ctx context.Context) (string, error) {
 	for _, at := range d.Endpoints {
 		s, err := client.Status(ctx, at)
 		if err != nil {
-			return "", fmt.Errorf("ask %s who leads: %w", at, err)
+			return "", fmt.Errorf("ask %s for the leader: %w", at, err)
 		}
 		if s.Leader == s.Header.MemberId {
 			return at, nil
 		}
 	}
-	return "", errors.New("no member says that it leads")
+	return "", errors.New("no member is the leader")
 }
 
 // Load implements Driver: a hundred values in a transaction.

@@ -29,14 +29,14 @@ func (o *own) judge(value []byte, found bool, size int, floor uint64) (wrong str
 	}
 	if !found {
 		if floor > 0 {
-			return fmt.Sprintf("stream %d reads nothing of its own key after %d writes of it", o.stream, floor), true
+			return fmt.Sprintf("stream %d finds no value of its own key after %d writes of it", o.stream, floor), true
 		}
 		return "", true
 	}
 	key, stream, count, ok := origin(value, size)
 	switch {
 	case !ok || key != o.key || stream != o.stream:
-		return fmt.Sprintf("stream %d reads of its own key a value that it never wrote there", o.stream), true
+		return fmt.Sprintf("stream %d reads a value of its own key that it never wrote", o.stream), true
 	case count < floor:
 		return fmt.Sprintf("stream %d reads write %d of its own key after write %d had ended", o.stream, count, floor), true
 	case count > o.begun:
@@ -53,9 +53,9 @@ func judgeShared(value []byte, found bool, size, key int) string {
 	from, _, _, ok := origin(value, size)
 	switch {
 	case !ok:
-		return fmt.Sprintf("%s holds %d bytes that nobody wrote", keyName(key), len(value))
+		return fmt.Sprintf("%s has a value of %d bytes that was never written", keyName(key), len(value))
 	case from != key:
-		return fmt.Sprintf("%s is answered with the value of %s", keyName(key), keyName(from))
+		return fmt.Sprintf("a read of %s returned the value of %s", keyName(key), keyName(from))
 	}
 	return ""
 }

@@ -87,7 +87,7 @@ func (d *RESP) findLeader(ctx context.Context) (string, error) {
 			errs = append(errs, err)
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
-			return "", errors.Join(append([]error{errors.New("no node says that it is the leader")}, errs...)...)
+			return "", errors.Join(append([]error{errors.New("no node reports that it is the leader")}, errs...)...)
 		}
 		select {
 		case <-time.After(leaderPause):
@@ -233,7 +233,7 @@ func answerOf(r reply) Answer {
 // next removes the slot of the next reply.
 func (c *respClient) next() (int, error) {
 	if c.head == len(c.waiting) {
-		return 0, fmt.Errorf("%w: a reply that nobody waits for", errProtocol)
+		return 0, fmt.Errorf("%w: a reply without a request", errProtocol)
 	}
 	slot := c.waiting[c.head]
 	if c.head++; c.head == len(c.waiting) {

@@ -140,20 +140,20 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 				return Answer{}
 			}
 			return a
-		}, "reads nothing of its own key"},
+		}, "finds no value of its own key"},
 		{"another key's value", func(op *Op, a Answer) Answer {
 			keep(op)
 			if !op.Class.Write() && op.Key != keyName(1) && first[keyName(1)] != nil {
 				return Answer{Value: first[keyName(1)], Found: true}
 			}
 			return a
-		}, "with the value of"},
+		}, "returned the value of"},
 		{"a value that is cut short", func(op *Op, a Answer) Answer {
 			if len(a.Value) > 0 {
 				a.Value = a.Value[1:]
 			}
 			return a
-		}, "that nobody wrote"},
+		}, "that was never written"},
 		{"a value from the future", func(op *Op, a Answer) Answer {
 			if !op.Class.Write() && isOwn(op) {
 				v := newValue(100)

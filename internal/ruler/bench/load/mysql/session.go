@@ -152,7 +152,7 @@ func (s *session) prepare(ctx context.Context, sql string) (id uint32, err error
 // release returns the connection, which must be idle, and gives up its ownership.
 func (s *session) release() (net.Conn, error) {
 	if s.in.Buffered() > 0 {
-		return nil, errors.New("the server said more than it was asked")
+		return nil, errors.New("the server sent more than was requested")
 	}
 	return s.conn, nil
 }

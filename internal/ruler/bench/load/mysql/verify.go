@@ -83,7 +83,7 @@ func (v *verifier) row(columns [][]byte) error {
 
 func (v *verifier) finish() (*load.Audit, error) {
 	if v.guarded && v.seeds != seeds {
-		return nil, fmt.Errorf("%d of the %d rows that were there from the beginning are left", v.seeds, seeds)
+		return nil, fmt.Errorf("%d of the %d initial rows are left", v.seeds, seeds)
 	}
 	return v.checker.Finish(), nil
 }

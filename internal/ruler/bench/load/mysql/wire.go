@@ -85,7 +85,7 @@ func (r *reply) consume(b []byte) (n int, done bool, err error) {
 			return n, false, nil
 		}
 		if b[n+3] != r.next {
-			return n, false, fmt.Errorf("packet %d comes as number %d", r.next, b[n+3])
+			return n, false, fmt.Errorf("packet %d has number %d", r.next, b[n+3])
 		}
 		r.next++
 		payload := b[n+headerLen : n+headerLen+size]
@@ -213,7 +213,7 @@ func (r *reply) value(p []byte) (int64, error) {
 	}
 	v, err := strconv.ParseInt(string(p[1:]), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("column is no number: %w", err)
+		return 0, fmt.Errorf("column is not a number: %w", err)
 	}
 	return v, nil
 }

@@ -107,7 +107,7 @@ func (r *reply) row(body []byte) error {
 	}
 	v, err := strconv.ParseInt(string(body[6:6+size]), 10, 64)
 	if err != nil {
-		return fmt.Errorf("column is no number: %w", err)
+		return fmt.Errorf("column is not a number: %w", err)
 	}
 	r.answer.value = v
 	return nil

@@ -130,7 +130,7 @@ func (c ConsumeConfig) target(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("count the rows to wait for: %w", err)
 	}
 	if n < 1 {
-		return 0, errors.New("there are no rows to wait for")
+		return 0, errors.New("no rows to wait for")
 	}
 	return n, nil
 }
@@ -142,7 +142,7 @@ func (c ConsumeConfig) left(ctx context.Context, s Subject) (int64, error) {
 	}
 	n, err := s.Pending(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("count what is left: %w", err)
+		return 0, fmt.Errorf("count the remaining messages: %w", err)
 	}
 	return n, nil
 }

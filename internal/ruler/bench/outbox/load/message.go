@@ -47,7 +47,7 @@ type payloads struct{ fill []byte }
 
 func newPayloads(size int) (payloads, error) {
 	if size < MinPayload {
-		return payloads{}, fmt.Errorf("payloads of %d bytes: want at least %d, which name the message", size, MinPayload)
+		return payloads{}, fmt.Errorf("payloads of %d bytes: want at least %d, which identify the message", size, MinPayload)
 	}
 	return payloads{Filler(size)}, nil
 }
@@ -70,7 +70,7 @@ func putHex(b []byte, v uint64) {
 // ParsePayload parses key and number.
 func ParsePayload(b []byte) (key int, n int64, err error) {
 	if len(b) < MinPayload {
-		return 0, 0, fmt.Errorf("a payload of %d bytes is none of ours", len(b))
+		return 0, 0, fmt.Errorf("a payload of %d bytes is not one of ours", len(b))
 	}
 	k, err := parseHex(b[:keyDigits])
 	if err != nil {
@@ -81,7 +81,7 @@ func ParsePayload(b []byte) (key int, n int64, err error) {
 		return 0, 0, err
 	}
 	if k > 1<<31-1 || v > 1<<62 {
-		return 0, 0, fmt.Errorf("payload %q names a message that cannot be", b[:MinPayload])
+		return 0, 0, fmt.Errorf("payload %q names an impossible message", b[:MinPayload])
 	}
 	return int(k), int64(v), nil
 }
@@ -94,7 +94,7 @@ func parseHex(b []byte) (v uint64, err error) {
 		case c >= 'a' && c <= 'f':
 			v = v<<4 | uint64(c-'a'+10)
 		default:
-			return 0, fmt.Errorf("%q in a payload is no hexadecimal digit", c)
+			return 0, fmt.Errorf("%q in a payload is not a hexadecimal digit", c)
 		}
 	}
 	return v, nil

@@ -180,7 +180,7 @@ func (p *production) books(ctx context.Context) (bench.Ledger, error) {
 	}
 	left, err := p.subject.Pending(ctx)
 	if err != nil {
-		return bench.Ledger{}, fmt.Errorf("count what is in the table: %w", err)
+		return bench.Ledger{}, fmt.Errorf("count the rows of the table: %w", err)
 	}
 	return p.ledger.Books(left), nil
 }

@@ -239,7 +239,7 @@ func (m *Measured) cpuOf(part, side, role string) (*measure.CPUBreakdown, string
 	}
 	for _, c := range t.CPU {
 		if c.Case == side && c.Role == role {
-			if c.Breakdown.Samples < leastSamples {
+			if c.Breakdown.Samples < suite.MinSamples {
 				return nil, fmt.Sprintf("%d samples of the CPU profile tell no shares", c.Breakdown.Samples)
 			}
 			return c.Breakdown, ""
@@ -250,10 +250,6 @@ func (m *Measured) cpuOf(part, side, role string) (*measure.CPUBreakdown, string
 	}
 	return nil, "no CPU profile was taken"
 }
-
-// leastSamples is how many samples a profile needs for its shares to be reported: with 100
-// samples, a share of one half is right within ten percentage points 19 times in 20.
-const leastSamples = 100
 
 // cpuShare reads the exclusive share of several categories together, in percent.
 func cpuShare(part, side, role string, categories ...string) Measure {

@@ -30,7 +30,7 @@ var troubles = []trouble{
 	{"kill/primary", "Kill the primary", (*stack).killPrimary},
 }
 
-var errUnderWay = errors.New("something else is under way: wait until it is over")
+var errUnderWay = errors.New("another action is in progress: wait until it has ended")
 
 // make does one thing at a time, and waits until the stack works again.
 func (s *stack) make(ctx context.Context, t trouble) error {
@@ -64,7 +64,7 @@ func (s *stack) progress(ctx context.Context) error {
 		return fmt.Errorf("%d orders, %d events, %d increments since", c.acked-from.acked, c.seen-from.seen, c.increments-from.increments)
 	})
 	if err == nil {
-		s.say("orders, events and the counter go on, after %v", time.Since(began).Round(time.Millisecond))
+		s.say("orders, events and the counter advance again, after %v", time.Since(began).Round(time.Millisecond))
 	}
 	return err
 }
@@ -179,7 +179,7 @@ func (s *stack) backUp(ctx context.Context) (err error) {
 	if n := missing(before, got); n > 0 {
 		return fmt.Errorf("%d orders that were acknowledged before the backup are not in the copy", n)
 	}
-	text := fmt.Sprintf("%d orders restored and compared; of the %d acknowledged before it began none is missing", len(got), len(before))
+	text := fmt.Sprintf("%d orders restored and compared; none of the %d acknowledged before the backup is missing", len(got), len(before))
 	s.mu.Lock()
 	s.backup = text
 	s.mu.Unlock()
