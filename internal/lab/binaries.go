@@ -99,8 +99,8 @@ var initdbArgs = []string{
 }
 
 // cluster says how this installation makes a data directory.
-func (b postgresBinaries) cluster() cluster {
-	return cluster{
+func (b postgresBinaries) cluster() dataTemplate {
+	return dataTemplate{
 		name: "postgres-" + b.version.String(),
 		key:  b.dir + "\x00" + b.text + "\x00" + strings.Join(initdbArgs, "\x00"),
 		make: func(ctx context.Context, dst string, as *identity) error {

@@ -83,11 +83,11 @@ func (b *broker) open(
 	b.cfg = cfg
 	b.server = server{
 		// Erlang logs the error's name instead of its text.
-		title: title, farewell: syscall.SIGTERM, taken: "ddress already in use",
+		title: title, stopSignal: syscall.SIGTERM, portInUse: "ddress already in use",
 		port: cfg.Port, anyPort: cfg.Port == 0, logCopy: cfg.Log, as: as, launch: launch,
 	}
 	return b.begin(ctx, cfg.Durability, func(ctx context.Context) error {
-		if err := b.furnish(ctx, TLSOff, ""); err != nil {
+		if err := b.prepareRunDir(ctx, TLSOff, ""); err != nil {
 			return err
 		}
 		if b.conf, err = b.dir.sub("conf", b.as, 0o700); err != nil {

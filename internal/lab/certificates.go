@@ -83,7 +83,7 @@ func (a *authority) issueServer(as *identity) error {
 		return err
 	}
 	a.server = pair
-	if err := as.own(pair.Key); err != nil {
+	if err := as.chown(pair.Key); err != nil {
 		return fmt.Errorf("hand over server key: %w", err)
 	}
 	return nil

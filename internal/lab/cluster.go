@@ -75,7 +75,7 @@ func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 			return nil
 		}
 		taken := strings.Contains(err.Error(), portTaken) || slices.ContainsFunc(f.nodes, func(n *Node) bool { return n.log != nil && strings.Contains(n.LogTail(50), portTaken) })
-		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clusterFarewell)
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		err = errors.Join(err, f.Stop(stopCtx))
 		cancel()
 		if !taken || attempt == bindAttempts || ctx.Err() != nil {
@@ -84,8 +84,8 @@ func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 	}
 }
 
-// clusterFarewell is how long a cluster that did not start may take to stop.
-const clusterFarewell = 5 * time.Second
+// abortTimeout is how long a cluster that did not start may take to stop.
+const abortTimeout = 5 * time.Second
 
 func (f *fleet) attempt(ctx context.Context, p fleetPlan) error {
 	f.nodes = nil

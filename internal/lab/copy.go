@@ -66,7 +66,7 @@ func (t *treeCopy) dir(ctx context.Context, src, dst string) error {
 			if err := unix.Mkdir(to, st.Mode&0o777); err != nil {
 				return &fs.PathError{Op: "mkdir", Path: to, Err: err}
 			}
-			if err := t.as.own(to); err != nil {
+			if err := t.as.chown(to); err != nil {
 				return err
 			}
 			if err := t.dir(ctx, from, to); err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cluster is how to make the data directories of one build of a server.
-type cluster struct {
+// dataTemplate is how to make the data directories of one build of a server.
+type dataTemplate struct {
 	name string // prefix of the golden directory's name: "postgres-15.18"
 	key  string // everything else that the content depends on, such as the build
 	make func(ctx context.Context, dst string, as *identity) error
@@ -28,7 +28,7 @@ type cluster struct {
 // initData fills the empty directory dst with an initialised data directory: a copy of the
 // cached one of this build (80 ms for PostgreSQL), or, if there can be no cache, a new one (500
 // ms and more).
-func initData(ctx context.Context, c cluster, dst string, as *identity, d Durability, fresh bool) error {
+func initData(ctx context.Context, c dataTemplate, dst string, as *identity, d Durability, fresh bool) error {
 	if !fresh {
 		golden, err := goldenData(ctx, c, filepath.Dir(dst), as)
 		if err == nil {
@@ -48,7 +48,7 @@ func initData(ctx context.Context, c cluster, dst string, as *identity, d Durabi
 	return c.initialise(ctx, dst, as)
 }
 
-func (c cluster) initialise(ctx context.Context, dst string, as *identity) error {
+func (c dataTemplate) initialise(ctx context.Context, dst string, as *identity) error {
 	if err := c.make(ctx, dst, as); err != nil {
 		return fmt.Errorf("initialise data directory: %w", err)
 	}
@@ -57,7 +57,7 @@ func (c cluster) initialise(ctx context.Context, dst string, as *identity) error
 
 // goldenData returns the cached data directory of this build, and makes it if there is none.
 // scratch is a directory that the server's user can reach.
-func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (string, error) {
+func goldenData(ctx context.Context, c dataTemplate, scratch string, as *identity) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
 		return "", err
@@ -79,7 +79,7 @@ func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (s
 		return "", fmt.Errorf("create golden data directory: %w", err)
 	}
 	defer os.RemoveAll(made)
-	if err := as.own(made); err != nil {
+	if err := as.chown(made); err != nil {
 		return "", fmt.Errorf("hand over golden data directory: %w", err)
 	}
 	if err := c.initialise(ctx, made, as); err != nil {
@@ -109,7 +109,7 @@ func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (s
 }
 
 // goldenName names the cached directory after everything that it depends on.
-func (c cluster) goldenName() string {
+func (c dataTemplate) goldenName() string {
 	sum := sha256.Sum256([]byte(c.key))
 	return fmt.Sprintf("%s-%s", c.name, hex.EncodeToString(sum[:6]))
 }
@@ -157,7 +157,7 @@ func copyFile(src, dst string, mode os.FileMode, as *identity) error {
 	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
-	return as.own(dst)
+	return as.chown(dst)
 }
 
 func clearDir(dir string) error {

@@ -42,7 +42,7 @@ func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := 0
-	server := cluster{name: "server-1", key: "a build", make: func(_ context.Context, dst string, _ *identity) error {
+	server := dataTemplate{name: "server-1", key: "a build", make: func(_ context.Context, dst string, _ *identity) error {
 		made++
 		return os.WriteFile(filepath.Join(dst, "VERSION"), []byte("1"), 0o600)
 	}}
@@ -52,7 +52,7 @@ func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 		if err := os.Mkdir(dst, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := as.own(dst); err != nil {
+		if err := as.chown(dst); err != nil {
 			t.Fatal(err)
 		}
 		if err := initData(t.Context(), server, dst, as, Fast, false); err != nil {

@@ -117,9 +117,9 @@ const kafkaCluster = "d2VpcidzIGxhYiBub2RlIQ"
 
 // cluster says how to format a data directory. A copy has the same ids as its original, which
 // only matters to nodes of one cluster.
-func (k *Kafka) cluster() cluster {
+func (k *Kafka) cluster() dataTemplate {
 	format := kafkaProperties(map[string]string{"log.dirs": "."}, 0, 1)
-	return cluster{
+	return dataTemplate{
 		name: "kafka-" + k.bin.version,
 		key:  format + kafkaCluster,
 		make: func(ctx context.Context, dst string, as *identity) error {
@@ -129,7 +129,7 @@ func (k *Kafka) cluster() cluster {
 				return err
 			}
 			defer os.Remove(conf)
-			if err := as.own(conf); err != nil {
+			if err := as.chown(conf); err != nil {
 				return err
 			}
 			_, err := runCommand(ctx, command{

@@ -133,12 +133,12 @@ func checkOwnDir(path string) error {
 	return nil
 }
 
-// endPatience limits how long a server may take to stop before it is killed.
-const endPatience = 20 * time.Second
+// stopTimeout limits how long a server may take to stop before it is killed.
+const stopTimeout = 20 * time.Second
 
 // End stops one server, even if the context of its user has ended.
 func End(stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return stop(ctx)
 }

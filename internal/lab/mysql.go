@@ -149,7 +149,7 @@ func startMySQL(ctx context.Context, flavor Flavor, cfg MySQLConfig) (*MySQL, er
 	}
 	m := &MySQL{cfg: cfg.withDefaults(), bin: bin}
 	m.server = server{
-		title: flavor.title(), farewell: syscall.SIGTERM, shortest: syscall.SIGKILL, taken: "Address already in use",
+		title: flavor.title(), stopSignal: syscall.SIGTERM, crashSignal: syscall.SIGKILL, portInUse: "Address already in use",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
 		as: as, launch: m.start,
 	}
@@ -160,7 +160,7 @@ func startMySQL(ctx context.Context, flavor Flavor, cfg MySQLConfig) (*MySQL, er
 }
 
 func (m *MySQL) prepare(ctx context.Context) error {
-	if err := m.furnish(ctx, m.cfg.TLS, mysqlRoot); err != nil {
+	if err := m.prepareRunDir(ctx, m.cfg.TLS, mysqlRoot); err != nil {
 		return err
 	}
 	if _, err := m.dir.sub("tmp", m.as, 0o700); err != nil {

@@ -183,9 +183,9 @@ func (b mysqlBinaries) paths() [][2]string {
 
 // cluster says how this installation makes a data directory: small, since it is copied for each
 // server, and with root as the only account, without a password.
-func (b mysqlBinaries) cluster() cluster {
+func (b mysqlBinaries) cluster() dataTemplate {
 	program, args := b.initialiser()
-	return cluster{
+	return dataTemplate{
 		name: string(b.flavor) + "-" + b.full,
 		key:  b.server + "\x00" + b.text + "\x00" + strings.Join(args, "\x00"),
 		own:  []string{"auto.cnf"}, // MySQL's server_uuid

@@ -233,7 +233,7 @@ func (b *PgBouncer) write(path, content string) error {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
-	if err := b.as.own(path); err != nil {
+	if err := b.as.chown(path); err != nil {
 		return fmt.Errorf("hand over %s: %w", filepath.Base(path), err)
 	}
 	return nil

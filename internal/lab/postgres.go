@@ -132,7 +132,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	}
 	p := &Postgres{cfg: cfg.withDefaults(bin), bin: bin}
 	p.server = server{
-		title: "PostgreSQL", farewell: syscall.SIGINT, shortest: syscall.SIGQUIT, taken: "could not bind",
+		title: "PostgreSQL", stopSignal: syscall.SIGINT, crashSignal: syscall.SIGQUIT, portInUse: "could not bind",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
 		as: as, launch: p.start,
 	}
@@ -143,7 +143,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 }
 
 func (p *Postgres) prepare(ctx context.Context) error {
-	if err := p.furnish(ctx, p.cfg.TLS, superuser); err != nil {
+	if err := p.prepareRunDir(ctx, p.cfg.TLS, superuser); err != nil {
 		return err
 	}
 	if err := initData(ctx, p.bin.cluster(), p.data, p.as, p.cfg.Durability, p.cfg.Fresh); err != nil {

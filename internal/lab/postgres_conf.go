@@ -172,7 +172,7 @@ func (p *Postgres) writeData(name string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if err := p.as.own(path); err != nil {
+	if err := p.as.chown(path); err != nil {
 		return fmt.Errorf("hand over %s: %w", name, err)
 	}
 	return nil

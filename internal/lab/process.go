@@ -337,8 +337,8 @@ func unprivileged(names ...string) (*identity, error) {
 	return nil, fmt.Errorf("no unprivileged user to run servers as: none of %s, nobody exists", strings.Join(names, ", "))
 }
 
-// own changes the owner of path to the identity; a nil identity leaves it as it is.
-func (i *identity) own(path string) error {
+// chown changes the owner of path to the identity; a nil identity leaves it as it is.
+func (i *identity) chown(path string) error {
 	if i == nil {
 		return nil
 	}

@@ -107,7 +107,7 @@ func (r *RabbitMQ) prepare(context.Context) error {
 // start starts the port mapper, then the broker. A broker that finds no port mapper starts one
 // itself, as a daemon that outlives it: so it must find this one.
 func (r *RabbitMQ) start(ctx context.Context) error {
-	r.dismiss()
+	r.stopHelpers()
 	if err := r.choosePorts(2); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (r *RabbitMQ) start(ctx context.Context) error {
 		"RABBITMQ_CONF_ENV_FILE=/dev/null",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=" + r.schedulers() + " -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
 	}
-	epmd, err := r.attend(r.epmd, nil)
+	epmd, err := r.startHelper(r.epmd, nil)
 	if err != nil {
 		return err
 	}

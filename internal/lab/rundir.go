@@ -121,7 +121,7 @@ func (d *runDir) sub(name string, as *identity, mode os.FileMode) (string, error
 	if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 		return "", fmt.Errorf("create %s directory: %w", name, err)
 	}
-	if err := as.own(path); err != nil {
+	if err := as.chown(path); err != nil {
 		return "", fmt.Errorf("hand over %s directory: %w", name, err)
 	}
 	return path, nil

@@ -86,7 +86,7 @@ func (s *S3) prepare(context.Context) (err error) {
 	if err := os.Mkdir(bucket, 0o755); err != nil {
 		return fmt.Errorf("create bucket: %w", err)
 	}
-	if err := s.as.own(bucket); err != nil {
+	if err := s.as.chown(bucket); err != nil {
 		return fmt.Errorf("hand over bucket: %w", err)
 	}
 	return nil

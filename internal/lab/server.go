@@ -20,13 +20,13 @@ import (
 // that can happen to them. Each kind of server embeds it, and says what to prepare and how to
 // launch. Its methods are safe for concurrent use.
 type server struct {
-	title    string         // its name in messages: "PostgreSQL"
-	farewell syscall.Signal // requests a clean shutdown that does not wait for clients
-	shortest syscall.Signal // ends it and its children like a crash; 0: unknown
-	taken    string         // part of its log message about a port in use
-	anyPort  bool           // the port may be any free one
-	watch    diskWatch
-	logCopy  io.Writer // receives the log as it is written, or nil
+	title       string         // its name in messages: "PostgreSQL"
+	stopSignal  syscall.Signal // requests a clean shutdown that does not wait for clients
+	crashSignal syscall.Signal // ends it and its children like a crash; 0: unknown
+	portInUse   string         // part of its log message about a port in use
+	anyPort     bool           // the port may be any free one
+	watch       diskWatch
+	logCopy     io.Writer // receives the log as it is written, or nil
 
 	as   *identity
 	dir  *runDir
@@ -43,7 +43,7 @@ type server struct {
 	paused  []procID // the processes that Pause stopped
 	stopped bool
 
-	aides []*process // helper processes; they end with the run directory at the latest
+	helpers []*process // helper processes; they end with the run directory at the latest
 
 	launch func(context.Context) error // starts the process and waits until it is ready: calls run
 }
@@ -86,16 +86,16 @@ func (s *server) begin(ctx context.Context, d Durability, prepare func(context.C
 		if err == nil {
 			return nil
 		}
-		if s.anyPort && attempt < bindAttempts && strings.Contains(s.LogTail(20), s.taken) {
+		if s.anyPort && attempt < bindAttempts && strings.Contains(s.LogTail(20), s.portInUse) {
 			continue
 		}
 		return errors.Join(err, s.discard())
 	}
 }
 
-// furnish makes the common content of a run directory. The certificates include one for a
+// prepareRunDir makes the common content of a run directory. The certificates include one for a
 // client called admin.
-func (s *server) furnish(ctx context.Context, mode TLSMode, admin string) (err error) {
+func (s *server) prepareRunDir(ctx context.Context, mode TLSMode, admin string) (err error) {
 	if s.data, err = s.dir.sub("data", s.as, 0o700); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *server) place(path string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
-	if err := s.as.own(path); err != nil {
+	if err := s.as.chown(path); err != nil {
 		return fmt.Errorf("hand over %s: %w", filepath.Base(path), err)
 	}
 	return nil
@@ -188,27 +188,27 @@ func awaitReady(ctx context.Context, proc *process, ready func() bool) error {
 	return nil
 }
 
-// attend starts a helper process of the server. It runs until dismiss or discard.
-func (s *server) attend(program string, args []string) (*process, error) {
+// startHelper starts a helper process of the server. It runs until stopHelpers or discard.
+func (s *server) startHelper(program string, args []string) (*process, error) {
 	proc, err := startProcess(command{path: program, args: args, dir: s.data, env: s.env, as: s.as, out: s.log})
 	if err != nil {
 		return nil, err
 	}
-	s.aides = append(s.aides, proc)
+	s.helpers = append(s.helpers, proc)
 	return proc, s.dir.register(proc.id)
 }
 
-// dismiss stops the processes that attend started.
-func (s *server) dismiss() {
-	for _, aide := range s.aides {
+// stopHelpers stops the processes that startHelper started.
+func (s *server) stopHelpers() {
+	for _, aide := range s.helpers {
 		aide.killTree()
 	}
-	s.aides = nil
+	s.helpers = nil
 }
 
 // discard removes the remains of a failed start.
 func (s *server) discard() error {
-	s.dismiss()
+	s.stopHelpers()
 	if s.log != nil {
 		_ = s.log.Close()
 	}
@@ -219,14 +219,14 @@ func (s *server) discard() error {
 // directory. If ctx ends first, it kills the server instead, and still removes the directory. A
 // second call does nothing.
 func (s *server) Stop(ctx context.Context) error {
-	return s.end(ctx, s.farewell)
+	return s.end(ctx, s.stopSignal)
 }
 
 // Discard is Stop without the work that only a later start would need: it writes neither pages
 // nor a checkpoint, which is a third of the work of a PostgreSQL server in a short test.
 // Brokers have no such shutdown, and are stopped.
 func (s *server) Discard(ctx context.Context) error {
-	return s.end(ctx, cmp.Or(s.shortest, s.farewell))
+	return s.end(ctx, cmp.Or(s.crashSignal, s.stopSignal))
 }
 
 func (s *server) end(ctx context.Context, by syscall.Signal) error {
@@ -273,7 +273,7 @@ func (s *server) Restart(ctx context.Context) error {
 	if s.stopped {
 		return fmt.Errorf("restart %s: it was stopped and its directory removed", s.title)
 	}
-	if err := s.shutdown(ctx, s.farewell); err != nil {
+	if err := s.shutdown(ctx, s.stopSignal); err != nil {
 		return err
 	}
 	if err := s.launch(ctx); err != nil {

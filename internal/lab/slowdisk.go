@@ -47,7 +47,7 @@ func watchDisk(ctx context.Context, dir string, watch diskWatch, owner *identity
 		if err := os.WriteFile(path, make([]byte, 8), 0o600); err != nil {
 			return nil, fmt.Errorf("count flushes: %w", err)
 		}
-		if err := owner.own(path); err != nil {
+		if err := owner.chown(path); err != nil {
 			return nil, fmt.Errorf("count flushes: %w", err)
 		}
 		env = append(env, "WEIR_FSYNC_COUNT="+path)

@@ -132,8 +132,8 @@ func (d *Diff) rows(a, b *Case, o DiffOptions) {
 			xs, ys, leftOut := pairs(a, b, m)
 			c.Ratio, c.LeftOut = PairedRatio(xs, ys, defaultConfidence), leftOut
 		} else {
-			xs, hurtA := calm(a, m)
-			ys, hurtB := calm(b, m)
+			xs, hurtA := undisturbed(a, m)
+			ys, hurtB := undisturbed(b, m)
 			c.Ratio, c.LeftOut = UnpairedRatio(xs, ys, defaultConfidence), hurtA+hurtB
 		}
 		if c.Ratio.Method == "none" {
@@ -154,9 +154,9 @@ func (d *Diff) rows(a, b *Case, o DiffOptions) {
 	}
 }
 
-// calm returns a metric of the rounds that were not disturbed, or of all rounds if too few are
+// undisturbed returns a metric of the rounds that were not disturbed, or of all rounds if too few are
 // left.
-func calm(c *Case, m Metric) (xs []float64, leftOut int) {
+func undisturbed(c *Case, m Metric) (xs []float64, leftOut int) {
 	var all []float64
 	for i := range c.Samples {
 		v, ok := m.Of(&c.Samples[i])
@@ -241,15 +241,15 @@ func cautions(a, b *Result) []string {
 			out = append(out, fmt.Sprintf("%s was disturbed in %d of %d rounds", which, hurt, all))
 		}
 	}
-	x, y := flushBeside(a), flushBeside(b)
+	x, y := runFlushCost(a), runFlushCost(b)
 	if x > 0 && y > 0 && (x > flushLimit*y || y > flushLimit*x) {
 		out = append(out, fmt.Sprintf("a flush cost %s around one run and %s around the other: cases that are bound by the disk cannot be compared", Micros(x), Micros(y)))
 	}
 	return out
 }
 
-// flushBeside is the median cost of a flush around a run, or 0 if it was not measured.
-func flushBeside(r *Result) float64 {
+// runFlushCost is the median cost of a flush around a run, or 0 if it was not measured.
+func runFlushCost(r *Result) float64 {
 	if v := usualFlush(r); v > 0 {
 		return v
 	}

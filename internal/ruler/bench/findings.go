@@ -86,16 +86,16 @@ func formatLevel(v float64, unit string) string {
 	return strings.TrimSpace(strconv.FormatFloat(v, 'g', -1, 64) + " " + unit)
 }
 
-// farApart is the ratio of an interval's end to the median above which the end is not worth
+// widestRatio is the ratio of an interval's end to the median above which the end is not worth
 // printing.
-const farApart = 20
+const widestRatio = 20
 
 // RatioText formats a ratio with its interval: "1.52x [1.48, 1.57]".
 func RatioText(i Interval) string {
 	if i.N < 2 || i.Hi >= math.MaxFloat64 {
 		return fmt.Sprintf("%.2fx (one pair: cannot tell)", i.Median)
 	}
-	if i.Hi > farApart*i.Median { // so wide that its upper end means nothing
+	if i.Hi > widestRatio*i.Median { // so wide that its upper end means nothing
 		return fmt.Sprintf("%.2fx (rounds too far apart: cannot tell)", i.Median)
 	}
 	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)

@@ -155,7 +155,7 @@ func coldPool(r *Result) []Finding {
 	worst := 0.0
 	for _, c := range r.Cases {
 		b := boundaryOf(c)
-		if text, share := queuedForNobody(c, b); text != "" {
+		if text, share := queuedWhileOpening(c, b); text != "" {
 			evidence, worst = append(evidence, text), max(worst, share)
 			continue
 		}
@@ -184,10 +184,10 @@ func coldPool(r *Result) []Finding {
 	})
 }
 
-// queuedForNobody finds time spent waiting for a pool that has a connection for every worker:
+// queuedWhileOpening finds time spent waiting for a pool that has a connection for every worker:
 // that can only be the opening of connections, even where the caller calls it acquiring. text
 // is "" if there is none.
-func queuedForNobody(c *Case, b *Boundary) (text string, share float64) {
+func queuedWhileOpening(c *Case, b *Boundary) (text string, share float64) {
 	if b == nil || len(c.Samples) == 0 || c.Samples[0].InFlight == 0 || b.PoolMax < c.Samples[0].InFlight || b.Segment(SegmentConnect).Sum() > 0 {
 		return "", 0
 	}

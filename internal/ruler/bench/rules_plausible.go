@@ -15,16 +15,16 @@ import (
 const (
 	// sameLevel is how close two figures must be to count as equal.
 	sameLevel = 0.03
-	// raisedBy is how much the number of operations in flight may vary within a sweep before it
+	// inFlightSpread is how much the number of operations in flight may vary within a sweep before it
 	// explains the differences between the levels.
-	raisedBy = 0.25
+	inFlightSpread = 0.25
 	// waitShare is how large a window must be, as a share of the latency without a window, for
 	// its effect on the latency to be visible.
 	waitShare = 0.20
 )
 
-// underWay is the number of operations in flight: as set, as counted, or by Little's law.
-func underWay(c *Case) (n float64, estimated bool) {
+// opsInFlight is the number of operations in flight: as set, as counted, or by Little's law.
+func opsInFlight(c *Case) (n float64, estimated bool) {
 	if len(c.Samples) == 0 {
 		return 0, false
 	}
@@ -34,24 +34,24 @@ func underWay(c *Case) (n float64, estimated bool) {
 	return c.Rate() * c.Summary["mean"].Median / 1e3, true
 }
 
-// clientsRaised says how the number of operations in flight differs between the levels of a
+// inFlightVaries says how the number of operations in flight differs between the levels of a
 // sweep of windows; "" if it is the same or unknown. In other sweeps it may be the swept
 // factor.
-func clientsRaised(r *Result, g []Level) string {
+func inFlightVaries(r *Result, g []Level) string {
 	if windowUnit(r) == 0 || r.Experiment.Loop == "open" {
 		return ""
 	}
 	var parts []string
 	low, high, guessed := math.Inf(1), 0.0, false
 	for _, l := range g {
-		n, estimated := underWay(l.Case)
+		n, estimated := opsInFlight(l.Case)
 		if n == 0 {
 			return ""
 		}
 		low, high, guessed = min(low, n), max(high, n), guessed || estimated
 		parts = append(parts, fmt.Sprintf("%s in flight at %s", Count(n), l.Name))
 	}
-	if high <= low*(1+raisedBy) {
+	if high <= low*(1+inFlightSpread) {
 		return ""
 	}
 	text := strings.Join(parts, ", ")
@@ -82,7 +82,7 @@ func windows(r *Result) []Finding {
 				none = l.Case
 				continue
 			}
-			if text := ungathered(l, none, unit, r.Experiment.SweepUnit); text != "" {
+			if text := ungrouped(l, none, unit, r.Experiment.SweepUnit); text != "" {
 				evidence = append(evidence, l.Name+": "+text)
 				at = append(at, formatLevel(l.Value, r.Experiment.SweepUnit))
 			}
@@ -95,9 +95,9 @@ func windows(r *Result) []Finding {
 	})
 }
 
-// ungathered says why a level with a window does not group operations, or returns "" if it may.
-func ungathered(l Level, none *Case, unit float64, unitName string) string {
-	n, estimated := underWay(l.Case)
+// ungrouped says why a level with a window does not group operations, or returns "" if it may.
+func ungrouped(l Level, none *Case, unit float64, unitName string) string {
+	n, estimated := opsInFlight(l.Case)
 	by := ""
 	if estimated {
 		by = " by rate times latency"
@@ -215,26 +215,26 @@ func FarFromNominal(sleeps []Slept) []Finding {
 }
 
 const (
-	// hiding is the compression ratio above which data hides the cost of compression.
-	// hidingRate is a rate in MB/s that gzip on one processor cannot reach on rows of a
+	// suspiciousRatio is the compression ratio above which data hides the cost of compression.
+	// suspiciousRate is a rate in MB/s that gzip on one processor cannot reach on rows of a
 	// database.
-	hiding     = 12
-	hidingRate = 250
-	// idleWorkers is the share of its nominal work below which a worker waits for other workers
+	suspiciousRatio = 12
+	suspiciousRate  = 250
+	// workerShare is the share of its nominal work below which a worker waits for other workers
 	// or for a processor.
-	idleWorkers = 0.5
+	workerShare = 0.5
 )
 
-// hidingData finds data that compresses far better than rows of a database do.
-func hidingData(r *Result) []Finding {
+// tooCompressible finds data that compresses far better than rows of a database do.
+func tooCompressible(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
-		if s, ok := c.Summary["squeeze"]; ok && s.Median >= hiding {
+		if s, ok := c.Summary["squeeze"]; ok && s.Median >= suspiciousRatio {
 			evidence = append(evidence, fmt.Sprintf("%s: %s times smaller", c.Name, Figure(s.Median)))
 			continue
 		}
 		rate, workers := c.Summary["plain_rate"].Median, workersOf(c)
-		if strings.Contains(c.Name, "gzip") && workers == 1 && rate > hidingRate {
+		if strings.Contains(c.Name, "gzip") && workers == 1 && rate > suspiciousRate {
 			evidence = append(evidence, fmt.Sprintf("%s: %s MB/s on one processor", c.Name, Figure(rate)))
 		}
 	}
@@ -254,9 +254,9 @@ func workersOf(c *Case) int {
 	return n
 }
 
-// crowdedWorkers finds cases with more workers than processors: by their number, or because
+// tooManyWorkers finds cases with more workers than processors: by their number, or because
 // they do the work of less than half of them.
-func crowdedWorkers(r *Result) []Finding {
+func tooManyWorkers(r *Result) []Finding {
 	var evidence []string
 	if jobs, err := strconv.Atoi(r.Experiment.Factors["jobs"]); err == nil && r.Env.Cores > 0 && jobs > r.Env.Cores {
 		evidence = append(evidence, fmt.Sprintf("%d jobs on %d processors", jobs, r.Env.Cores))
@@ -272,7 +272,7 @@ func crowdedWorkers(r *Result) []Finding {
 				if workersOf(o) != 1 || o.Rate() == 0 {
 					continue
 				}
-				if times := c.Rate() / o.Rate(); times < idleWorkers*float64(n) {
+				if times := c.Rate() / o.Rate(); times < workerShare*float64(n) {
 					evidence = append(evidence, fmt.Sprintf("%s: %d workers do %.2g times the work of one", c.Name, n, times))
 				}
 			}

@@ -77,7 +77,7 @@ func sweetSpot(r *Result) []Finding {
 			}
 			continue
 		}
-		if raised := clientsRaised(r, g); raised != "" {
+		if raised := inFlightVaries(r, g); raised != "" {
 			out = append(out, Finding{
 				ID: "no-best", Severity: Warn, Evidence: []string{raised},
 				Claim:  fmt.Sprintf("No level of %s is best: the number of operations in flight changed with it.", r.Experiment.Sweep),
@@ -289,11 +289,11 @@ func cliff(r *Result) []Finding {
 }
 
 const (
-	// collapsed is the share of its rate alone that a kind of work must keep when it is mixed
+	// collapseShare is the share of its rate alone that a kind of work must keep when it is mixed
 	// with others; a fair share of a machine for two is a half.
-	collapsed = 0.25
-	// fed is how close the rates of two kinds must be for one to count as limited by the other.
-	fed = 0.10
+	collapseShare = 0.25
+	// followsRate is how close the rates of two kinds must be for one to count as limited by the other.
+	followsRate = 0.10
 )
 
 // mixed finds work that collapses when it is mixed with other work, as opposed to work that
@@ -307,7 +307,7 @@ func mixed(r *Result) []Finding {
 		}
 		for _, kind := range slices.Sorted(maps.Keys(rates)) {
 			alone, where := aloneRate(r, kind)
-			if alone == 0 || rates[kind]/alone >= collapsed {
+			if alone == 0 || rates[kind]/alone >= collapseShare {
 				continue
 			}
 			f := Finding{
@@ -318,11 +318,11 @@ func mixed(r *Result) []Finding {
 			}
 			for _, other := range slices.Sorted(maps.Keys(rates)) {
 				f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s %s/s", c.Name, other, Figure(rates[other])))
-				if other != kind && math.Abs(rates[kind]/rates[other]-1) < fed {
+				if other != kind && math.Abs(rates[kind]/rates[other]-1) < followsRate {
 					f.ID, f.Severity = "mixed-fed", Info
 					f.Claim = fmt.Sprintf("In %s, %s keeps pace with %s, at %s/s: it has no more to do than what that supplies. Alone it reaches %s/s.",
 						c.Name, kind, other, Figure(rates[kind]), Figure(alone))
-					if most, _ := aloneRate(r, other); most > 0 && math.Abs(rates[other]/most-1) < fed {
+					if most, _ := aloneRate(r, other); most > 0 && math.Abs(rates[other]/most-1) < followsRate {
 						f.Claim += fmt.Sprintf(" The producers are the limit: %s alone does %s/s as well.", other, Figure(most))
 					}
 					f.Advice = fmt.Sprintf("Look for what limits %s.", other)

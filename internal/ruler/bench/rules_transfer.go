@@ -12,11 +12,11 @@ import (
 func transferFindings(r *Result) []Finding {
 	rules := []func(*Result) []Finding{
 		// Rules about the figures,
-		fastestMove, baselineRatio, bargains,
+		fastestMove, baselineRatio, paretoFront,
 		// what they are bound by,
 		moveBound, stageBound,
 		// and how far they can be trusted.
-		hidingData, crowdedWorkers, confounded, unverified, partial, disturbed, failures, noise,
+		tooCompressible, tooManyWorkers, confounded, unverified, partial, disturbed, failures, noise,
 	}
 	if ofSeveralSizes(r) {
 		// A tool that moves less data ends sooner: only growth with the data says something.
@@ -72,8 +72,8 @@ func pace(c *Case) string {
 	return Count(c.Summary["rate"].Median) + " a second"
 }
 
-// bargains lists the cases that no other case beats in both time and size.
-func bargains(r *Result) []Finding {
+// paretoFront lists the cases that no other case beats in both time and size.
+func paretoFront(r *Result) []Finding {
 	type deal struct {
 		name         string
 		wall, stored float64

@@ -91,11 +91,11 @@ func confounded(r *Result) []Finding {
 				continue
 			}
 			for _, l := range g[1:] {
-				if clientsRaised(r, []Level{g[0], l}) == "" {
+				if inFlightVaries(r, []Level{g[0], l}) == "" {
 					continue
 				}
-				x, _ := underWay(g[0].Case)
-				y, guessed := underWay(l.Case)
+				x, _ := opsInFlight(g[0].Case)
+				y, guessed := opsInFlight(l.Case)
 				text := fmt.Sprintf("%s against %s: %s, and %s instead of %s in flight", l.Name, g[0].Name, r.Experiment.Sweep, Count(y), Count(x))
 				if guessed {
 					text += ", by rate times latency"

@@ -82,7 +82,7 @@ type aaReport struct {
 }
 
 func (c *benchAA) run(ctx context.Context, stdout, stderr io.Writer) error {
-	c.out = cmp.Or(c.out, suite.Stamped("aa-"+c.noise.Workload))
+	c.out = cmp.Or(c.out, suite.NewDirName("aa-"+c.noise.Workload))
 	c.noise.Progress = func(p bench.Progress) {
 		if p.Done%20 == 0 || p.Done == p.Total {
 			fmt.Fprintf(stderr, "  %d of %d turns\n", p.Done, p.Total)

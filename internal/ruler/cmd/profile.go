@@ -291,7 +291,7 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		}
 		script, f.workload = string(b), filepath.Base(f.sql)
 	}
-	f.out = cmp.Or(f.out, suite.Stamped("profile"))
+	f.out = cmp.Or(f.out, suite.NewDirName("profile"))
 	store, err := bench.OpenStore(f.out, f.resume)
 	if err != nil {
 		return err
@@ -384,7 +384,7 @@ func (f *profileFlags) title(engine string) string {
 func (f *profileFlags) one(ctx context.Context, engine string, s *study.Study, store *bench.Store, stderr io.Writer) (_ *bench.Result, err error) {
 	dsn := f.dsn
 	var tell suite.Options
-	tell.Tell(stderr, "ops/s", suite.P50)
+	tell.ReportProgress(stderr, "ops/s", suite.P50)
 	o := study.Options{
 		Store: store, Progress: tell.Progress,
 		Say: func(format string, args ...any) { tell.Say("  "+format, args...) },

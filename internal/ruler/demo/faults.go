@@ -16,13 +16,13 @@ import (
 	"github.com/weirdb/weir/internal/admin"
 )
 
-// trouble is something that can be done to the stack.
-type trouble struct {
+// fault is something that can be done to the stack.
+type fault struct {
 	path, label string
 	do          func(s *stack, ctx context.Context) error
 }
 
-var troubles = []trouble{
+var troubles = []fault{
 	{"kill/relay", "Kill a relay", (*stack).killRelay},
 	{"kill/replica", "Kill a replica of weir kv", (*stack).killReplica},
 	{"kill/proxy", "Kill a proxy", (*stack).killProxy},
@@ -32,8 +32,8 @@ var troubles = []trouble{
 
 var errUnderWay = errors.New("another action is in progress: wait until it has ended")
 
-// make does one thing at a time, and waits until the stack works again.
-func (s *stack) make(ctx context.Context, t trouble) error {
+// inject does one thing at a time, and waits until the stack works again.
+func (s *stack) inject(ctx context.Context, t fault) error {
 	s.mu.Lock()
 	busy := s.under
 	s.under = true
@@ -69,8 +69,8 @@ func (s *stack) progress(ctx context.Context) error {
 	return err
 }
 
-// again kills a process and restarts it after a while.
-func (s *stack) again(ctx context.Context, p *process) error {
+// restart kills a process and restarts it after a while.
+func (s *stack) restart(ctx context.Context, p *process) error {
 	pid, _ := p.running()
 	s.say("kill -9 %s (process %d)", p.name, pid)
 	p.end(syscall.SIGKILL)
@@ -86,11 +86,11 @@ func (s *stack) again(ctx context.Context, p *process) error {
 }
 
 func (s *stack) killRelay(ctx context.Context) error {
-	return s.again(ctx, s.relays[rand.IntN(len(s.relays))])
+	return s.restart(ctx, s.relays[rand.IntN(len(s.relays))])
 }
 
 func (s *stack) killProxy(ctx context.Context) error {
-	return s.again(ctx, s.proxies[rand.IntN(len(s.proxies))])
+	return s.restart(ctx, s.proxies[rand.IntN(len(s.proxies))])
 }
 
 func (s *stack) killReplica(ctx context.Context) error {

@@ -146,7 +146,7 @@ func (s *stack) serve(ctx context.Context) <-chan struct{} {
 				return errUnderWay
 			}
 			go func() {
-				if err := s.make(ctx, t); err != nil && !errors.Is(err, errUnderWay) && ctx.Err() == nil {
+				if err := s.inject(ctx, t); err != nil && !errors.Is(err, errUnderWay) && ctx.Err() == nil {
 					s.say("%s: %v", t.label, err)
 				}
 			}()

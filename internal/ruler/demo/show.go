@@ -66,7 +66,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 func (s *stack) auto(ctx context.Context) error {
 	s.profile(ctx, time.Second)
 	for _, t := range troubles {
-		if err := s.make(ctx, t); err != nil {
+		if err := s.inject(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", t.label, err)
 		}
 	}

@@ -41,7 +41,7 @@ func classify(err error) string {
 		return strconv.Itoa(int(my.Number))
 	case errors.As(err, &ora):
 		return fmt.Sprintf("ORA-%05d", ora.ErrCode)
-	case errors.Is(err, errAsked):
+	case errors.Is(err, errInjected):
 		return "asked for"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return "timeout"

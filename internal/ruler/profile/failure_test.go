@@ -32,7 +32,7 @@ func TestClassify(t *testing.T) {
 		"connection refused":        &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
 		"connection lost":           fmt.Errorf("read: %w", io.ErrUnexpectedEOF),
 		"timeout":                   fmt.Errorf("wait: %w", context.DeadlineExceeded),
-		"asked for":                 errAsked,
+		"asked for":                 errInjected,
 		"other: row ### is strange": errors.New("row 123 is strange"),
 	} {
 		if got := classify(err); got != want {

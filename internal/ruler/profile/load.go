@@ -84,7 +84,7 @@ func newLoad(ctx context.Context, giveUp context.CancelCauseFunc, mode Mode, wor
 // op is the loop's operation. Drivers pay for a cancellable context with every statement, so
 // they get one that cannot be cancelled; when ctx ends, the connections are closed instead.
 func (l *load) op(ctx context.Context, index int) error {
-	l.onceBegun.Do(func() { context.AfterFunc(ctx, l.cutLater) })
+	l.onceBegun.Do(func() { context.AfterFunc(ctx, l.closeLater) })
 	w := &l.workers[index]
 	if l.mode == Threads && !w.tied {
 		runtime.LockOSThread() // never unlocked: the thread ends with the worker
@@ -107,14 +107,14 @@ func (l *load) op(ctx context.Context, index int) error {
 	return err
 }
 
-// cutLater closes all connections, unless all operations end soon on their own.
-func (l *load) cutLater() {
+// closeLater closes all connections, unless all operations end soon on their own.
+func (l *load) closeLater() {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
 	case <-l.over:
 	case <-t.C:
-		l.dial.cutAll()
+		l.dial.closeAll()
 	}
 }
 

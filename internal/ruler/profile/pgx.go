@@ -80,14 +80,14 @@ func (p *pgxPool) fill(ctx context.Context, n int) error {
 	return err
 }
 
-// fillLanes is how many connections are opened at once when a pool is filled: about as many as
+// fillParallel is how many connections are opened at once when a pool is filled: about as many as
 // a server can fork in the time of one login.
-const fillLanes = 8
+const fillParallel = 8
 
 // inParallel calls f(0) to f(n-1), a few at a time, until one fails.
 func inParallel(n int, f func(int) error) error {
 	g, ctx := errgroup.WithContext(context.Background())
-	g.SetLimit(fillLanes)
+	g.SetLimit(fillParallel)
 	for i := 0; i < n && ctx.Err() == nil; i++ {
 		g.Go(func() error { return f(i) })
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Script is an operation: statements that run one after the other on one
-// connection, with parameters that are drawn anew for each operation. Its text is
+// connection, with new random parameters for each operation. Its text is
 // SQL, the statements separated by semicolons, with a line for each parameter:
 //
 //	-- param id = int(1, 100000)

@@ -103,11 +103,11 @@ func (w *serverWatch) windowCloses() {
 // afterwards is the context of queries at the end of a run. They are made even if the run was
 // interrupted, but do not wait for a server that does not answer.
 func (w *serverWatch) afterwards() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(w.ctx), answerPatience)
+	return context.WithTimeout(context.WithoutCancel(w.ctx), statsTimeout)
 }
 
-// answerPatience limits the wait for the server's statistics.
-const answerPatience = 3 * time.Second
+// statsTimeout limits the wait for the server's statistics.
+const statsTimeout = 3 * time.Second
 
 // report adds the figures to s. all is the number of operations of the whole run.
 func (w *serverWatch) report(s *bench.Sample, all int64) {

@@ -17,8 +17,8 @@ type sleepConfig struct {
 	errorRate       float64
 }
 
-// errAsked is the error of an operation that fails by error-rate.
-var errAsked = errors.New("failure asked for by error-rate")
+// errInjected is the error of an operation that fails by error-rate.
+var errInjected = errors.New("failure asked for by error-rate")
 
 // parseSleep parses sleep://?latency=5ms&jitter=3ms&connect=2ms&error-rate=0.01.
 func parseSleep(dsn string) (sleepConfig, error) {
@@ -146,7 +146,7 @@ func (c *sleepClient) run(context.Context, *statement, []any) error {
 		c.t.readEnds(min(begin+int64(d), now), now)
 	}
 	if e := c.pool.config.errorRate; e > 0 && c.rng.Float64() < e {
-		return errAsked
+		return errInjected
 	}
 	return nil
 }

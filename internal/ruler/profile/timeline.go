@@ -52,20 +52,19 @@ func (s *split) sides() (acquire, query int64) {
 	return acquire, s[segEncode] + s[segSend] + s[segServer] + s[segWake] + s[segReceive] + s[segDecode]
 }
 
-// timeline is one operation on its way. Every event closes the present segment
-// and opens the next at the same moment:
+// timeline records the segments of one operation. Every event ends the current segment and
+// starts the next one at the same time:
 //
 //	start    acquired   write      write ends   arrives   read ends      done    end
 //	  | queue  | encode   | send      | server     | wake    | decode      | rel. |
 //	  '- connect, check                            '- the rest: receive
 //
-// An operation of several statements goes through encode to decode several times.
-// Times are readings of one clock; one that lies before the last event counts as
-// that event's. Events that make no sense in the present segment are passed over,
-// so a connection that outlives its operation does no harm.
+// An operation with several statements goes through encode to decode several times. Times come
+// from one clock; a time before the last event counts as the time of that event. Events that do
+// not fit the current segment are ignored, so a connection may outlive its operation.
 //
-// Safe for concurrent use: drivers read and connect in goroutines of their own.
-// One timeline serves one operation after another.
+// A timeline is safe for concurrent use, since drivers read and connect in their own goroutines.
+// It is used for one operation after another.
 type timeline struct {
 	mu    sync.Mutex // guards all below
 	spent split

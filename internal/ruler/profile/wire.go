@@ -156,10 +156,10 @@ func (d *dialer) add(w *wire) bool {
 	return true
 }
 
-// cutAll closes all connections and prevents new ones. It ends operations that wait for a
+// closeAll closes all connections and prevents new ones. It ends operations that wait for a
 // server which does not answer: they run without a cancellable context, since drivers pay for
 // one with every statement.
-func (d *dialer) cutAll() {
+func (d *dialer) closeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cut = true

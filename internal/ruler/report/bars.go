@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// barsStand reports whether the names of the categories fit below vertical bars, in at most two
+// verticalBarsFit reports whether the names of the categories fit below vertical bars, in at most two
 // lines.
-func barsStand(c *Chart) bool {
+func verticalBarsFit(c *Chart) bool {
 	slot := (chartWidth - 70 - c.barMargin()) / float64(len(c.Categories))
 	if slot*0.74/float64(len(c.Series)) < 7 {
 		return false

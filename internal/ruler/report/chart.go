@@ -35,10 +35,10 @@ func drawBody(c *Chart) (string, float64) {
 	var height float64
 	switch c.Kind {
 	case Bars:
-		if barsStand(c) {
+		if verticalBarsFit(c) {
 			height = drawBars(&b, c, legend(&b, c))
 		} else {
-			height = drawLyingBars(&b, c, legend(&b, c))
+			height = drawHorizontalBars(&b, c, legend(&b, c))
 		}
 	case Intervals:
 		height = drawIntervals(&b, c, legend(&b, c))
@@ -145,7 +145,7 @@ func horizontalAxis(b *canvas, s *scale, in area, name string) float64 {
 // valueAxis is the name of the axis of values, with the unit unless the name or the labels
 // include it.
 func (c *Chart) valueAxis() string {
-	_, replace := ladderOf(c.Unit)
+	_, replace := unitsFor(c.Unit)
 	switch {
 	case c.YLabel == c.Unit && replace:
 		return ""

@@ -21,8 +21,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"chart":      func(id string, c Chart) template.HTML { return template.HTML(drawChart(&c, id)) },
 	"chartID":    chartID,
 	"tableID":    tableID,
-	"inOrder":    inOrder,
-	"turned":     Table.turned,
+	"inOrder":    sortFindings,
+	"turned":     Table.transposed,
 	"withPlaces": func(p map[string]place, f []Finding) linkedFindings { return linkedFindings{p, f} },
 }).Parse(pageText))
 

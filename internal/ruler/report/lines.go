@@ -219,23 +219,23 @@ const markRow = 15.0
 // markRows is the number of rows for the labels of marks above the plot.
 func markRows(c *Chart) float64 {
 	rows := 0
-	for _, m := range layMarks(c) {
+	for _, m := range placeMarks(c) {
 		rows = max(rows, m.row+1)
 	}
 	return markRow * float64(rows)
 }
 
-// laidMark is a mark and the row of its label.
-type laidMark struct {
+// placedMark is a mark and the row of its label.
+type placedMark struct {
 	Mark
 	row int
 }
 
-// layMarks gives each mark on the horizontal axis the lowest row in which its label fits.
+// placeMarks gives each mark on the horizontal axis the lowest row in which its label fits.
 // Positions are not known yet, so a label takes the share of the width that it would take in a
 // plot of 700.
-func layMarks(c *Chart) []laidMark {
-	var out []laidMark
+func placeMarks(c *Chart) []placedMark {
+	var out []placedMark
 	x := c.positions(0, 700)
 	var ends []float64
 	for _, m := range c.Marks {
@@ -252,15 +252,15 @@ func layMarks(c *Chart) []laidMark {
 			ends = append(ends, 0)
 		}
 		ends[row] = middle + half
-		out = append(out, laidMark{m, row})
+		out = append(out, placedMark{m, row})
 	}
 	return out
 }
 
 // positionMarks draws the marks on the horizontal axis, with their labels above.
 func positionMarks(b *canvas, c *Chart, x *scale, in area) {
-	laid := layMarks(c)
-	up := func(m laidMark) float64 { return in.top - 5 - markRow*float64(m.row) }
+	laid := placeMarks(c)
+	up := func(m placedMark) float64 { return in.top - 5 - markRow*float64(m.row) }
 	for _, m := range laid {
 		at := x.at(m.At)
 		spanOrLine(b, m.Mark, at, x.at(max(m.To, m.At)), in)

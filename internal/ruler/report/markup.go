@@ -22,7 +22,7 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 		b.findings(d.Findings)
 	}
 	for _, s := range d.Sections {
-		if s.silent() {
+		if s.empty() {
 			continue
 		}
 		b.WriteString("\n## " + mdText(s.Title) + "\n")
@@ -34,7 +34,7 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 			b.findings(s.Findings)
 		}
 		for _, t := range s.Tables {
-			b.table(t.turned())
+			b.table(t.transposed())
 		}
 		for _, c := range s.Charts {
 			if !c.Tabled {
@@ -74,7 +74,7 @@ func (b *mdWriter) chart(c Chart) {
 }
 
 func (b *mdWriter) findings(findings []Finding) {
-	for _, f := range inOrder(findings) {
+	for _, f := range sortFindings(findings) {
 		b.WriteString("- ")
 		if f.Warn {
 			b.WriteString("**Caution:** ")

@@ -67,8 +67,8 @@ func slug(title string, used map[string]int) string {
 	return s
 }
 
-// inOrder sorts findings: those to read first, then the others, then warnings.
-func inOrder(findings []Finding) []Finding {
+// sortFindings sorts findings: those to read first, then the others, then warnings.
+func sortFindings(findings []Finding) []Finding {
 	place := func(f Finding) int {
 		switch {
 		case f.First:

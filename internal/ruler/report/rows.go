@@ -50,9 +50,9 @@ func (r rowNames) draw(b *canvas, i int, y float64) {
 	}
 }
 
-// drawLyingBars draws horizontal bars, a group for each category. It suits long names and many
+// drawHorizontalBars draws horizontal bars, a group for each category. It suits long names and many
 // cases.
-func drawLyingBars(b *canvas, c *Chart, top float64) float64 {
+func drawHorizontalBars(b *canvas, c *Chart, top float64) float64 {
 	if len(c.Marks) > 0 {
 		top += 14 // room for their labels
 	}
@@ -83,7 +83,7 @@ func drawLyingBars(b *canvas, c *Chart, top float64) float64 {
 			b.rect(c.fill(j), min(foot, end), at+0.5, max(math.Abs(end-foot), 0.8), bar-1, fmt.Sprintf("%s, %s: %s", name, s.Name, c.describe(p)))
 			after := max(end, foot)
 			if p.hasRange() {
-				after = max(after, lyingWhisker(b, x, p, at+bar/2, min(bar/2-1, 4)))
+				after = max(after, horizontalWhisker(b, x, p, at+bar/2, min(bar/2-1, 4)))
 			}
 			if bar >= 11 || len(c.Series) == 1 {
 				b.text("halo", "start", after+5, at+bar/2+4, short(p.Y))
@@ -95,8 +95,8 @@ func drawLyingBars(b *canvas, c *Chart, top float64) float64 {
 	return height
 }
 
-// lyingWhisker draws a range and returns its end.
-func lyingWhisker(b *canvas, x *scale, p Point, y, half float64) float64 {
+// horizontalWhisker draws a range and returns its end.
+func horizontalWhisker(b *canvas, x *scale, p Point, y, half float64) float64 {
 	lo, hi := x.at(p.Lo), x.at(p.Hi)
 	b.line("whisker", lo, y, hi, y)
 	b.line("whisker", lo, y-half, lo, y+half)

@@ -166,7 +166,7 @@ func (s *scale) label(v float64) string {
 	case s.percent:
 		return digits(100*v) + " %"
 	}
-	_, replace := ladderOf(s.unit)
+	_, replace := unitsFor(s.unit)
 	switch {
 	case !replace || v == 0:
 		return short(v)

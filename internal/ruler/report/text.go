@@ -24,7 +24,7 @@ func writeText(w io.Writer, d *Doc) error {
 		textFindings(&b, d.Findings)
 	}
 	for _, s := range d.Sections {
-		if s.silent() {
+		if s.empty() {
 			continue
 		}
 		b.WriteString("\n" + s.Title + "\n" + strings.Repeat("-", utf8.RuneCountInString(s.Title)) + "\n")
@@ -37,7 +37,7 @@ func writeText(w io.Writer, d *Doc) error {
 		}
 		for _, t := range s.Tables {
 			b.WriteString("\n")
-			textTable(&b, t.turned())
+			textTable(&b, t.transposed())
 		}
 		for _, c := range s.Charts {
 			if !c.Tabled {
@@ -61,7 +61,7 @@ func writeText(w io.Writer, d *Doc) error {
 }
 
 func textFindings(b *strings.Builder, findings []Finding) {
-	for _, f := range inOrder(findings) {
+	for _, f := range sortFindings(findings) {
 		mark := "  - "
 		if f.Warn {
 			mark = "  ! "
@@ -79,8 +79,8 @@ func textFindings(b *strings.Builder, findings []Finding) {
 	}
 }
 
-// silent reports whether the section is empty without its drawings.
-func (s *Section) silent() bool {
+// empty reports whether the section is empty without its drawings.
+func (s *Section) empty() bool {
 	for _, c := range s.Charts {
 		if !c.Tabled {
 			return false

@@ -5,10 +5,10 @@ import "slices"
 // mostColumns is the number of columns that fit on a page, a terminal or a sheet of paper.
 const mostColumns = 10
 
-// turned returns the table with rows and columns exchanged if it has too many columns and fewer
+// transposed returns the table with rows and columns exchanged if it has too many columns and fewer
 // rows than columns: a long table can be read, a cut one cannot. Formats for programs never use
 // it.
-func (t Table) turned() Table {
+func (t Table) transposed() Table {
 	if len(t.Columns) <= mostColumns || len(t.Rows)+2 >= len(t.Columns) || t.Columns[0].Numeric {
 		return t
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// rung is a unit as a multiple of the smallest of its kind.
-type rung struct {
+// scaledUnit is a unit as a multiple of the smallest of its kind.
+type scaledUnit struct {
 	size float64
 	name string
 }
@@ -16,15 +16,15 @@ type rung struct {
 // Units that change with the size of the value: 1500 us is 1.5 ms. Other units get the prefixes
 // k, M and G.
 var (
-	plain = []rung{{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}}
-	times = []rung{{1, "ns"}, {1e3, "us"}, {1e6, "ms"}, {1e9, "s"}}
-	sizes = []rung{{1, "B"}, {1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}}
+	plain = []scaledUnit{{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}}
+	times = []scaledUnit{{1, "ns"}, {1e3, "us"}, {1e6, "ms"}, {1e9, "s"}}
+	sizes = []scaledUnit{{1, "B"}, {1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}}
 )
 
-// ladderOf returns the units for values of a unit, and whether they replace it.
-func ladderOf(unit string) (ladder []rung, replace bool) {
-	for _, l := range [][]rung{times, sizes} {
-		if slices.ContainsFunc(l, func(r rung) bool { return r.name == unit }) {
+// unitsFor returns the units for values of a unit, and whether they replace it.
+func unitsFor(unit string) (ladder []scaledUnit, replace bool) {
+	for _, l := range [][]scaledUnit{times, sizes} {
+		if slices.ContainsFunc(l, func(r scaledUnit) bool { return r.name == unit }) {
 			return l, true
 		}
 	}
@@ -33,10 +33,10 @@ func ladderOf(unit string) (ladder []rung, replace bool) {
 
 // fitted returns the factor and the suffix with which a value has few digits.
 func fitted(v float64, unit string) (factor float64, suffix string) {
-	ladder, replace := ladderOf(unit)
+	ladder, replace := unitsFor(unit)
 	own := 1.0
 	if replace {
-		own = ladder[slices.IndexFunc(ladder, func(r rung) bool { return r.name == unit })].size
+		own = ladder[slices.IndexFunc(ladder, func(r scaledUnit) bool { return r.name == unit })].size
 	}
 	size := math.Abs(v) * own
 	best := ladder[0]

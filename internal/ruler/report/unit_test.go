@@ -212,7 +212,7 @@ func TestWideTablesAreTurned(t *testing.T) {
 		}
 		wide.Rows = append(wide.Rows, row)
 	}
-	got := wide.turned()
+	got := wide.transposed()
 	if len(got.Columns) != 4 || len(got.Rows) != 11 || got.Title != "t" || got.Note != "n" {
 		t.Fatalf("%d columns, %d rows: %+v", len(got.Columns), len(got.Rows), got)
 	}
@@ -223,7 +223,7 @@ func TestWideTablesAreTurned(t *testing.T) {
 		t.Errorf("numbers are not where they were: %+v", got.Columns)
 	}
 	for name, table := range map[string]Table{"narrow": {Columns: wide.Columns[:10], Rows: [][]Cell{wide.Rows[0][:10]}}, "long": {Columns: wide.Columns, Rows: slices.Repeat(wide.Rows, 6)}} {
-		if got := table.turned(); len(got.Columns) != len(table.Columns) {
+		if got := table.transposed(); len(got.Columns) != len(table.Columns) {
 			t.Errorf("a %s table was turned", name)
 		}
 	}

@@ -130,8 +130,8 @@ func (p Plan) jobs() int {
 	return runtime.NumCPU()
 }
 
-// knobs are settings of the command line that override a plan's. Empty ones do not.
-type knobs struct {
+// overrides are settings of the command line that override a plan's. Empty ones do not.
+type overrides struct {
 	jobs, workers    []int
 	blocks, profiles []string
 	storage          []string
@@ -144,7 +144,7 @@ const (
 )
 
 // with returns the plan with the given overrides. Its error names the flag.
-func (p Plan) with(k knobs) (Plan, error) {
+func (p Plan) with(k overrides) (Plan, error) {
 	for _, list := range []struct {
 		flag    string
 		numbers []int

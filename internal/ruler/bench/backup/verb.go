@@ -34,7 +34,7 @@ func Bench(weir func() *cobra.Command) suite.Bench {
 type flags struct {
 	suite.Flags
 	suite.ServerFlags
-	knobs
+	overrides
 	weir   func() *cobra.Command
 	binDir string
 	tools  []string
@@ -74,7 +74,7 @@ measured.`,
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			o.Tell(cmd.ErrOrStderr(), "", peak)
+			o.ReportProgress(cmd.ErrOrStderr(), "", peak)
 			out, err := Run(cmd.Context(), o)
 			if out == nil {
 				return err
@@ -86,7 +86,7 @@ measured.`,
 	c.Flags.Add(f, "backup", suite.Names(Plans(1))+" (smoke: seconds, with meaningless figures)")
 	c.ServerFlags.Add(f)
 	cli.Renamed(cmd, "dsn", "db")
-	c.ServerFlags.Words(cmd)
+	c.ServerFlags.Completions(cmd)
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the private server's programs (default the newest installed)")
 	f.StringSliceVar(&c.tools, "tools", nil, "directories to search for other tools first")
 	f.StringVar(&c.size, "size", "", "size as text of the database shop; the others are fractions of it (default by the plan: 1MB, 64MB, 766MB)")
@@ -178,5 +178,5 @@ func (c *flags) plan() (Plan, error) {
 		return plan, errors.New("--rounds: want at least 1")
 	}
 	plan.Rounds = cmp.Or(c.rounds, plan.Rounds)
-	return plan.with(c.knobs)
+	return plan.with(c.overrides)
 }

@@ -128,8 +128,8 @@ func Plans() map[string]Plan {
 // the delay in microseconds.
 var tunings = []struct{ pendings, delay int }{{10, 0}, {12, 50}, {15, 0}, {15, 150}}
 
-// knobs are settings of the command line that override a plan's. Zero or empty ones do not.
-type knobs struct {
+// overrides are settings of the command line that override a plan's. Zero or empty ones do not.
+type overrides struct {
 	rounds, keys               int
 	duration                   time.Duration
 	delays, pendings, sessions []int
@@ -139,7 +139,7 @@ type knobs struct {
 
 // with returns the plan with the given overrides. Two numbers of operations are the short and
 // the long run of Length; a single one is the short run, and the long one is ten times as long.
-func (p Plan) with(k knobs) Plan {
+func (p Plan) with(k overrides) Plan {
 	if k.rounds > 0 {
 		p.Rounds, p.SweepRounds, p.ValidationRounds = k.rounds, k.rounds, k.rounds
 	}
@@ -162,12 +162,12 @@ func (p Plan) with(k knobs) Plan {
 const mostDelay = 10_000
 
 // validate returns an error that names the flag.
-func (k knobs) validate() error {
+func (k overrides) validate() error {
 	if k.rounds < 0 || k.duration < 0 || k.keys < 0 {
 		return errors.New("--rounds, --duration and --keys must not be negative")
 	}
-	err := cmp.Or(suite.Numbers("--delays", k.delays, 0), suite.Numbers("--peer-delays", k.peerDelays, 1),
-		suite.Numbers("--pendings", k.pendings, 1), suite.Numbers("--sessions", k.sessions, 1))
+	err := cmp.Or(suite.CheckNumbers("--delays", k.delays, 0), suite.CheckNumbers("--peer-delays", k.peerDelays, 1),
+		suite.CheckNumbers("--pendings", k.pendings, 1), suite.CheckNumbers("--sessions", k.sessions, 1))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (o *Outcome) Report() *report.Doc {
 		subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
 	}
 	sections := o.sections()
-	d := o.Lay("weir kv: delays, protocols, distance, durability", subtitle, findings(o.Results), sections...)
+	d := o.Layout("weir kv: delays, protocols, distance, durability", subtitle, findings(o.Results), sections...)
 	d.Findings = append(d.Findings, o.referenceFindings()...)
 	for i, r := range o.Results {
 		d.Sections[len(sections)+i].Tables[0] = caseTable([]*bench.Result{r}, columns)

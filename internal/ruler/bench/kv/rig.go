@@ -103,14 +103,14 @@ func (r *rig) get(ctx context.Context, c cluster, shared bool) (store, error) {
 	return st, nil
 }
 
-// farewell is how long a cluster may take to stop.
-const farewell = 20 * time.Second
+// stopTimeout is how long a cluster may take to stop.
+const stopTimeout = 20 * time.Second
 
 func (r *rig) stop() error {
 	if r.now == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	err := r.now.stop(ctx)
 	r.now = nil
@@ -173,7 +173,7 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 	}
 	if moved := since(after, before); len(moved) > 0 {
 		kv.Counters = moved
-		enter(&out.Sample, moved, out.TotalOps)
+		convertCounters(&out.Sample, moved, out.TotalOps)
 	}
 	return out.Sample, nil
 }
@@ -204,7 +204,7 @@ func (r *rig) profile(ctx context.Context, st store, s side, warmup, d time.Dura
 		}
 		p, err := can.profile(ctx, d)
 		if err == nil {
-			_, err = suite.KeepProfile(r.o.Out, s.name, bench.RoleReplica, p)
+			_, err = suite.SaveProfile(r.o.Out, s.name, bench.RoleReplica, p)
 		}
 		done <- err
 	}()
@@ -218,9 +218,9 @@ func (r *rig) profile(ctx context.Context, st store, s side, warmup, d time.Dura
 	}
 }
 
-// enter converts weir kv's counters to the figures that other systems have, too: operations per
+// convertCounters converts weir kv's counters to the figures that other systems have, too: operations per
 // consensus round, and flushes and writes per replica, averaged over all.
-func enter(s *bench.Sample, counted map[string]float64, ops int64) {
+func convertCounters(s *bench.Sample, counted map[string]float64, ops int64) {
 	if rounds := counted["rounds_total"]; rounds > 0 {
 		s.Groups = &bench.Groups{Flushes: int64(rounds), Items: int64(counted["operations_total"])}
 	}

@@ -34,7 +34,7 @@ func Bench() suite.Bench {
 // command is the configuration of weir bench kv.
 type command struct {
 	suite.Flags
-	knobs
+	overrides
 	presets, targets              []string
 	client, path, etcd, reference string
 	procs                         int
@@ -81,7 +81,7 @@ as not measured in this run.`,
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			o.Tell(cmd.ErrOrStderr(), "ops/s", medians)
+			o.ReportProgress(cmd.ErrOrStderr(), "ops/s", medians)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.Procs)) // the client is this process
 			out, err := Run(cmd.Context(), o)
 			if out == nil {
@@ -152,10 +152,10 @@ func (c *command) options() (o Options, err error) {
 	if c.procs < 0 {
 		return o, errors.New("--procs must not be negative")
 	}
-	if err := c.knobs.validate(); err != nil {
+	if err := c.overrides.validate(); err != nil {
 		return o, err
 	}
-	o.Procs, o.Plan = cmp.Or(c.procs, SharedProcs()), o.Plan.with(c.knobs)
+	o.Procs, o.Plan = cmp.Or(c.procs, SharedProcs()), o.Plan.with(c.overrides)
 	if o.Options, err = c.Options("kv", Steps(o)); err != nil {
 		return o, err
 	}

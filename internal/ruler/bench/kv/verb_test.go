@@ -104,7 +104,7 @@ func TestBenchKVTellsOfASample(t *testing.T) {
 	}
 	var out bytes.Buffer
 	var o suite.Options
-	o.Tell(&out, "ops/s", medians)
+	o.ReportProgress(&out, "ops/s", medians)
 	o.Progress(bench.Progress{Side: "curp", Done: 1, Total: 9, Sample: bench.Sample{
 		Seconds: 2, Ops: 3000, Errors: map[string]int64{"BUSY": 2}, Invalid: []string{"1 answers are wrong"},
 		KV: &bench.KV{StrongRead: hist(1_000_000), WeakRead: hist(200_000)},

@@ -26,8 +26,8 @@ type Client interface {
 	Take(b []byte) (used int, done bool, err error)
 	// Judge returns nil if the operation's answer was as expected.
 	Judge() *Wrong
-	// Farewell is the message that ends the session.
-	Farewell() []byte
+	// Quit is the message that ends the session.
+	Quit() []byte
 }
 
 // Wrong is an unexpected answer.
@@ -36,16 +36,16 @@ type Wrong struct {
 	Class string
 	// Text describes the answer.
 	Text string
-	// Fate is whether the operation was executed.
-	Fate Fate
+	// Effect is whether the operation was executed.
+	Effect Effect
 }
 
-// Fate is what a wrong answer says about the execution of its operation.
-type Fate int
+// Effect is what a wrong answer says about the execution of its operation.
+type Effect int
 
 const (
 	// Claimed means executed, according to the answer: Verify decides.
-	Claimed Fate = iota
+	Claimed Effect = iota
 	// Refused means not executed.
 	Refused
 	// Unknown means either.

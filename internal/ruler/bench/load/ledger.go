@@ -50,23 +50,23 @@ func (l *Ledger) Unknown() int64 {
 
 // Audit is the result of comparing a table with a ledger.
 type Audit struct {
-	Rows      int64 // in the table
-	Lost      int64 // acknowledged and missing
-	Twice     int64 // present more than once
-	Uncalled  int64 // present, though never sent, refused, or meant to fail
-	Misnamed  int64 // present, under another id than the acknowledged one
-	Undecided int64 // never answered, and present: allowed
-	Examples  []string
+	Rows       int64 // in the table
+	Lost       int64 // acknowledged and missing
+	Twice      int64 // present more than once
+	Unexpected int64 // present, though never sent, refused, or meant to fail
+	WrongID    int64 // present, under another id than the acknowledged one
+	Undecided  int64 // never answered, and present: allowed
+	Examples   []string
 }
 
 // Err returns nil if the table holds exactly what was acknowledged, apart from operations that
 // were never answered.
 func (a *Audit) Err() error {
-	if a.Lost == 0 && a.Twice == 0 && a.Uncalled == 0 && a.Misnamed == 0 {
+	if a.Lost == 0 && a.Twice == 0 && a.Unexpected == 0 && a.WrongID == 0 {
 		return nil
 	}
 	return fmt.Errorf("table does not hold what was acknowledged: %d lost, %d twice, %d unexpected, %d under another id (%q)",
-		a.Lost, a.Twice, a.Uncalled, a.Misnamed, a.Examples)
+		a.Lost, a.Twice, a.Unexpected, a.WrongID, a.Examples)
 }
 
 func (a *Audit) example(format string, args ...any) {
@@ -97,7 +97,7 @@ func NewChecker(w Insert, l *Ledger) *Checker {
 func (c *Checker) Row(client, n int64) bool {
 	c.audit.Rows++
 	if client < 0 || client >= int64(len(c.seen)) || n < 0 || n >= c.ledger.clients[client].sent || c.workload.Fails(int(client), n) {
-		c.audit.Uncalled++
+		c.audit.Unexpected++
 		c.audit.example("client %d, operation %d: present, not sent", client, n)
 		return false
 	}
@@ -110,9 +110,9 @@ func (c *Checker) Row(client, n int64) bool {
 	return true
 }
 
-// Misnamed records that a client was told another id for its n-th operation than its row has.
-func (c *Checker) Misnamed(client, n int64, told, stored uint64) {
-	c.audit.Misnamed++
+// WrongID records that a client was told another id for its n-th operation than its row has.
+func (c *Checker) WrongID(client, n int64, told, stored uint64) {
+	c.audit.WrongID++
 	c.audit.example("client %d, operation %d: acknowledged as id %d, present as %d", client, n, told, stored)
 }
 
@@ -132,7 +132,7 @@ func (c *Checker) Finish() *Audit {
 		for _, n := range l.refused {
 			excused[n] = true
 			if has(n) {
-				a.Uncalled++
+				a.Unexpected++
 				a.example("client %d, operation %d: present, though refused", client, n)
 			}
 		}

@@ -31,7 +31,7 @@ func TestCheckerFindsEveryKindOfDamage(t *testing.T) {
 			c.Row(r.client, r.n)
 		}
 		a := c.Finish()
-		if a.Rows != int64(len(tc.rows)) || a.Lost != tc.lost || a.Twice != tc.twice || a.Uncalled != tc.called || a.Undecided != tc.undecided {
+		if a.Rows != int64(len(tc.rows)) || a.Lost != tc.lost || a.Twice != tc.twice || a.Unexpected != tc.called || a.Undecided != tc.undecided {
 			t.Errorf("%s: %+v", name, *a)
 		}
 		if bad := tc.lost+tc.twice+tc.called > 0; (a.Err() != nil) != bad {
@@ -50,8 +50,8 @@ func TestCheckerTellsWhichRowsWereSent(t *testing.T) {
 	}
 	c = NewChecker(Insert{}, &Ledger{clients: []clientLedger{{sent: 1}}})
 	c.Row(0, 0)
-	c.Misnamed(0, 0, 7, 8)
-	if a := c.Finish(); a.Misnamed != 1 || a.Err() == nil {
+	c.WrongID(0, 0, 7, 8)
+	if a := c.Finish(); a.WrongID != 1 || a.Err() == nil {
 		t.Errorf("a row under another id: %+v, %v", *a, a.Err())
 	}
 }
@@ -72,7 +72,7 @@ func TestCheckerWantsNoRowOfAnOperationMeantToFail(t *testing.T) {
 		t.Errorf("half of it fails as it should: %+v", *a)
 	}
 	c.Row(0, one)
-	if a := c.Finish(); a.Uncalled != 1 {
+	if a := c.Finish(); a.Unexpected != 1 {
 		t.Errorf("a failing operation stored: %+v", *a)
 	}
 }

@@ -22,7 +22,7 @@ const eventsPerTurn = 64
 type loop struct {
 	ctl    *control
 	epoll  int
-	bell   int // eventfd that interrupts epoll_wait when the phase changes
+	wakeFD int // eventfd that interrupts epoll_wait when the phase changes
 	conns  []*conn
 	byFD   map[int32]*conn
 	active int // connections with an operation in flight
@@ -55,16 +55,16 @@ func (c *conn) settle() {
 }
 
 func newLoop(ctl *control) (*loop, error) {
-	l := &loop{ctl: ctl, byFD: make(map[int32]*conn), errors: make(map[string]int64), epoll: -1, bell: -1}
+	l := &loop{ctl: ctl, byFD: make(map[int32]*conn), errors: make(map[string]int64), epoll: -1, wakeFD: -1}
 	var err error
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
-	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if l.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		l.close()
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	if err := l.watch(unix.EPOLL_CTL_ADD, l.bell, unix.EPOLLIN); err != nil {
+	if err := l.watch(unix.EPOLL_CTL_ADD, l.wakeFD, unix.EPOLLIN); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -108,12 +108,12 @@ func (l *loop) adopt(id int, nc net.Conn, client Client) error {
 func (l *loop) close() {
 	for _, c := range l.conns {
 		if c.fd >= 0 {
-			unix.Write(c.fd, c.client.Farewell())
+			unix.Write(c.fd, c.client.Quit())
 			unix.Close(c.fd)
 		}
 	}
-	if l.bell >= 0 {
-		unix.Close(l.bell)
+	if l.wakeFD >= 0 {
+		unix.Close(l.wakeFD)
 	}
 	if l.epoll >= 0 {
 		unix.Close(l.epoll)
@@ -124,7 +124,7 @@ func (l *loop) close() {
 func (l *loop) wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	unix.Write(l.bell, one[:]) // fails only if the counter is already set
+	unix.Write(l.wakeFD, one[:]) // fails only if the counter is already set
 }
 
 // run sends a first operation on each connection and a further one after each answer, until the
@@ -147,7 +147,7 @@ func (l *loop) run() error {
 			c := l.byFD[e.Fd]
 			if c == nil {
 				var b [8]byte
-				unix.Read(l.bell, b[:])
+				unix.Read(l.wakeFD, b[:])
 				continue
 			}
 			if e.Events&unix.EPOLLOUT != 0 {
@@ -257,7 +257,7 @@ func (l *loop) book(c *conn, now int64) {
 		return
 	}
 	n := c.ledger.sent - 1
-	switch wrong.Fate {
+	switch wrong.Effect {
 	case Unknown:
 		c.ledger.unknown = append(c.ledger.unknown, n)
 	case Refused:

@@ -134,16 +134,16 @@ func Run(ctx context.Context, c Config, dial Dial) (*Outcome, error) {
 	if err := connectAll(ctx, c, loops, dial); err != nil {
 		return nil, err
 	}
-	crew := &crew{loops: loops, control: ctl, done: make(chan struct{})}
-	sample, err := crew.conduct(ctx, c)
+	crew := &threadGroup{loops: loops, control: ctl, done: make(chan struct{})}
+	sample, err := crew.runPhases(ctx, c)
 	if err := errors.Join(err, crew.wait()); err != nil {
 		return nil, err
 	}
 	return collect(c, loops, sample), nil
 }
 
-// crew is the threads of a run.
-type crew struct {
+// threadGroup is the threads of a run.
+type threadGroup struct {
 	loops   []*loop
 	control *control
 	started bool
@@ -151,7 +151,7 @@ type crew struct {
 	done    chan struct{} // closed when all threads have returned
 }
 
-func (w *crew) start() {
+func (w *threadGroup) start() {
 	w.started = true
 	var threads errgroup.Group
 	for _, l := range w.loops {
@@ -164,7 +164,7 @@ func (w *crew) start() {
 }
 
 // wait waits for all threads to return.
-func (w *crew) wait() error {
+func (w *threadGroup) wait() error {
 	if !w.started {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (w *crew) wait() error {
 	return w.err
 }
 
-func (w *crew) enter(phase int32) {
+func (w *threadGroup) enter(phase int32) {
 	w.control.phase.Store(phase)
 	for _, l := range w.loops {
 		l.wake()
@@ -208,10 +208,10 @@ func connectAll(ctx context.Context, c Config, loops []*loop, dial Dial) error {
 	return err
 }
 
-// conduct starts the threads, moves them through the phases and reads the clocks and counters
+// runPhases starts the threads, moves them through the phases and reads the clocks and counters
 // at both ends of the window. Without a warm-up the window opens before the first operation, so
 // that it includes all of them.
-func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
+func (w *threadGroup) runPhases(ctx context.Context, c Config) (bench.Sample, error) {
 	s := bench.Sample{InFlight: c.Connections}
 	defer w.enter(phaseAbort)
 	if c.Warmup > 0 {

@@ -44,15 +44,15 @@ func (c *echoClient) Judge() *Wrong {
 	case string(c.want):
 		return nil
 	case "no":
-		return &Wrong{Class: "no", Text: "said no", Fate: Refused}
+		return &Wrong{Class: "no", Text: "said no", Effect: Refused}
 	case "maybe":
-		return &Wrong{Class: "maybe", Text: "said maybe", Fate: Unknown}
+		return &Wrong{Class: "maybe", Text: "said maybe", Effect: Unknown}
 	default:
-		return &Wrong{Class: "wrong", Text: "said " + string(c.got), Fate: Claimed}
+		return &Wrong{Class: "wrong", Text: "said " + string(c.got), Effect: Claimed}
 	}
 }
 
-func (*echoClient) Farewell() []byte { return []byte("bye\n") }
+func (*echoClient) Quit() []byte { return []byte("bye\n") }
 
 // echoServer answers each line with what reply makes of it, byte by byte where
 // that has a "|": what follows comes in a packet of its own. An answer of "" ends

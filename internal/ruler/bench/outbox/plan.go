@@ -135,8 +135,8 @@ func Plans() map[string]Plan {
 // largePayload is the size from which there are fewer rows.
 const largePayload = 16 << 10
 
-// knobs are settings of the command line that override a plan's. Empty ones do not.
-type knobs struct {
+// overrides are settings of the command line that override a plan's. Empty ones do not.
+type overrides struct {
 	workers, batches, payloads, producers []int
 	records                               []int64
 	windows                               []time.Duration
@@ -148,7 +148,7 @@ type knobs struct {
 var periods = map[string]outbox.Period{"none": outbox.Unpartitioned, "daily": outbox.Daily}
 
 // with returns the plan with the given overrides. Its error names the flag.
-func (p Plan) with(k knobs) (Plan, error) {
+func (p Plan) with(k overrides) (Plan, error) {
 	if err := k.validate(); err != nil {
 		return p, err
 	}
@@ -192,9 +192,9 @@ func (p Plan) with(k knobs) (Plan, error) {
 	return p, nil
 }
 
-func (k knobs) validate() error {
-	err := cmp.Or(suite.Numbers("--workers", k.workers, 1), suite.Numbers("--batch", k.batches, 1),
-		suite.Numbers("--payloads", k.payloads, outboxload.MinPayload), suite.Numbers("--producers", k.producers, 1))
+func (k overrides) validate() error {
+	err := cmp.Or(suite.CheckNumbers("--workers", k.workers, 1), suite.CheckNumbers("--batch", k.batches, 1),
+		suite.CheckNumbers("--payloads", k.payloads, outboxload.MinPayload), suite.CheckNumbers("--producers", k.producers, 1))
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func TestCheckpointKeysTellSidesApart(t *testing.T) {
 }
 
 func TestKnobsReplaceThePlan(t *testing.T) {
-	p, err := Plans()["mini"].with(knobs{
+	p, err := Plans()["mini"].with(overrides{
 		workers: []int{3}, batches: []int{7}, payloads: []int{128, 20_000}, producers: []int{5}, records: []int64{100, 1000},
 		windows: []time.Duration{time.Hour, 0, 24 * time.Hour}, partitions: []string{"daily"}, rounds: 4, warmup: 2,
 	})
@@ -110,7 +110,7 @@ func TestKnobsReplaceThePlan(t *testing.T) {
 }
 
 func TestKnobsThatMakeNoSense(t *testing.T) {
-	for want, k := range map[string]knobs{
+	for want, k := range map[string]overrides{
 		"--workers 0: want at least 1":   {workers: []int{0}},
 		"--batch names 5 twice":          {batches: []int{5, 5}},
 		"--payloads 3: want at least":    {payloads: []int{3}},

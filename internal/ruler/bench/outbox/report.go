@@ -27,7 +27,7 @@ func (o *Outcome) Report() *report.Doc {
 	if charts := o.resourceChart(); len(charts) > 0 {
 		first = append(first, report.Section{Title: "Resources", Charts: charts})
 	}
-	return o.Lay("weir outbox on "+o.ServerName(), "Claim modes compared in turn on one server; a ledger of every message in every round.", findings(o.Results), first...)
+	return o.Layout("weir outbox on "+o.ServerName(), "Claim modes compared in turn on one server; a ledger of every message in every round.", findings(o.Results), first...)
 }
 
 func (o *Outcome) section(group, title, text string, charts func([]*bench.Result) []report.Chart) report.Section {

@@ -89,7 +89,7 @@ func (s *subject) open(ctx context.Context) error {
 	}
 	s.store = store
 	if s.floor {
-		s.store = forgetful{store}
+		s.store = noAckStore{store}
 	}
 	if s.enqueue == grouped {
 		s.group = outbox.NewGroup(s.tx(s.rig.producers))
@@ -231,8 +231,8 @@ type relay struct {
 	maxPoll time.Duration
 }
 
-// look is the interval at which the state of a relay is checked.
-const look = 2 * time.Millisecond
+// pollInterval is the interval at which the state of a relay is checked.
+const pollInterval = 2 * time.Millisecond
 
 // Ready implements [outboxload.Relay].
 func (r *relay) Ready(ctx context.Context) error {
@@ -243,7 +243,7 @@ func (r *relay) Ready(ctx context.Context) error {
 		case st.Leading > 0 && (r.claim != outbox.Log || st.Tailing > 0):
 			return nil
 		}
-		if err := wait(ctx, look); err != nil {
+		if err := wait(ctx, pollInterval); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func (r *relay) Pause(ctx context.Context) error {
 	rest := max(500*time.Millisecond, 2*r.maxPoll)
 	last, since := r.Stats().Rounds, time.Now()
 	for time.Since(since) < rest {
-		if err := wait(ctx, look); err != nil {
+		if err := wait(ctx, pollInterval); err != nil {
 			return err
 		}
 		if now := r.Stats().Rounds; now != last {

@@ -39,7 +39,7 @@ func Bench() suite.Bench {
 type command struct {
 	suite.Flags
 	suite.ServerFlags
-	knobs
+	overrides
 	durability, peers string
 	fsyncLatency      time.Duration
 	floor             bool
@@ -81,7 +81,7 @@ weir_bench_ are created there and dropped.`,
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			o.Tell(cmd.ErrOrStderr(), "msg/s", delivered)
+			o.ReportProgress(cmd.ErrOrStderr(), "msg/s", delivered)
 			out, err := Run(cmd.Context(), o)
 			if out == nil {
 				return err
@@ -93,7 +93,7 @@ weir_bench_ are created there and dropped.`,
 	cli.Renamed(cmd, "profile", "durability")
 	cli.Renamed(cmd, "repeats", "rounds")
 	cli.Words(cmd, "durability", "prod", "fast")
-	c.ServerFlags.Words(cmd)
+	c.ServerFlags.Completions(cmd)
 	return cmd
 }
 
@@ -125,7 +125,7 @@ func (c *command) options(changed func(string) bool) (o Options, err error) {
 	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
 		return o, err
 	}
-	if o.Plan, err = o.Plan.with(c.knobs); err != nil {
+	if o.Plan, err = o.Plan.with(c.overrides); err != nil {
 		return o, err
 	}
 	if o.Durability, err = lab.ParseDurability(c.durability); err != nil {

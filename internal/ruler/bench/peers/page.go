@@ -84,7 +84,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 				"If weir is far above it, weir shares the server's work between clients, which that program does not, so it is no limit. " +
 				"The named page of docs/results explains what limits a figure; speed-rows.md there has the reason for every row. "
 		}
-		if least := leasts[area]; least != "" {
+		if least := floorNotes[area]; least != "" {
 			t.Note += "The floor: " + least + "."
 		}
 		doc.Sections = append(doc.Sections, report.Section{Title: area, Tables: []report.Table{*t}})

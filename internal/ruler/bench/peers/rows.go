@@ -161,8 +161,8 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 	return t, true
 }
 
-// leasts describes the floor of each heading, if it has one.
-var leasts = map[string]string{
+// floorNotes describes the floor of each heading, if it has one.
+var floorNotes = map[string]string{
 	areaProxyPG: "a program that only copies bytes: one thread that reads and writes, with a server connection per client; for hinted INSERTs and UPDATEs one that groups those that are waiting, without parsing them",
 	areaProxyMy: "the same two programs",
 	areaBackup:  "a program that copies the rows of PostgreSQL to zstd files, with weir's sessions, encoder and order: without definitions, snapshot, checksums or manifest, and the benchmark flushes its files",

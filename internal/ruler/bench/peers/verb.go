@@ -43,7 +43,7 @@ Plan mini takes about half an hour on two processors.`,
 			o.Pages = func(m *reference.Measured, env *measure.Environment) map[string]*report.Doc {
 				return pages(m, env, o.Plan)
 			}
-			return reference.Conduct(cmd, o, parts, experiments)
+			return reference.RunParts(cmd, o, parts, experiments)
 		},
 	}
 	f := cmd.Flags()

@@ -63,7 +63,7 @@ customer, the counter is exact, and only one client holds the lock at a time. Ct
 				return fmt.Errorf("find this program: %w", err)
 			}
 			if whole {
-				held, err := stack.Show(cmd.Context(), binary, cmp.Or(out, suite.Stamped("demo-stack")), cmd.OutOrStdout())
+				held, err := stack.Show(cmd.Context(), binary, cmp.Or(out, suite.NewDirName("demo-stack")), cmd.OutOrStdout())
 				if err == nil && !held {
 					err = cli.Shortfall(errors.New("a promise was broken"))
 				}
@@ -78,7 +78,7 @@ customer, the counter is exact, and only one client holds the lock at a time. Ct
 			if alone != "" {
 				return cli.UsageError(fmt.Errorf("--%s is for --stack", alone))
 			}
-			d := demo{binary: binary, out: cmp.Or(out, suite.Stamped("demo")), stdout: cmd.OutOrStdout(), measure: Run}
+			d := demo{binary: binary, out: cmp.Or(out, suite.NewDirName("demo")), stdout: cmd.OutOrStdout(), measure: Run}
 			return d.run(cmd.Context())
 		},
 	}

@@ -96,20 +96,20 @@ func (g *grouper) seen(from int32, b []byte) bool {
 	return g.clients[from] && g.protocol.asked(g, from, b)
 }
 
-// is records the text of an INSERT, and returns the length of its head, 0 for another
+// parseInsert records the text of an INSERT, and returns the length of its head, 0 for another
 // statement.
-func (g *grouper) is(t *groupTexts, sql []byte) int {
+func (g *grouper) parseInsert(t *groupTexts, sql []byte) int {
 	at := bytes.Index(sql, []byte("VALUES "))
 	if at < 0 {
 		return 0
 	}
 	head := sql[:at+len("VALUES ")]
-	g.begins(t, head)
+	g.setHead(t, head)
 	return len(head)
 }
 
-// begins records the head of a statement.
-func (g *grouper) begins(t *groupTexts, head []byte) {
+// setHead records the head of a statement.
+func (g *grouper) setHead(t *groupTexts, head []byte) {
 	if !bytes.Equal(t.head, head) {
 		g.epochs++
 		t.head, t.epoch = bytes.Clone(head), g.epochs

@@ -28,7 +28,7 @@ func (p *mysqlGroups) asked(g *grouper, client int32, b []byte) bool {
 	}
 	switch body := b[mywire.HeaderLen:]; body[0] {
 	case mywire.ComStmtPrepare:
-		g.is(&g.prepared, body[1:])
+		g.parseInsert(&g.prepared, body[1:])
 	case mywire.ComStmtExecute:
 		if len(b) != executeLen || g.prepared.head == nil {
 			return false
@@ -37,7 +37,7 @@ func (p *mysqlGroups) asked(g *grouper, client int32, b []byte) bool {
 		return true
 	case mywire.ComQuery:
 		sql := body[1:]
-		head := g.is(&g.text, sql)
+		head := g.parseInsert(&g.text, sql)
 		if head == 0 {
 			return false
 		}

@@ -34,9 +34,9 @@ func (p *postgresGroups) asked(g *grouper, client int32, b []byte) bool {
 		name := 5 + bytes.IndexByte(b[5:], 0) + 1
 		sql, _, _ := bytes.Cut(b[name:], []byte{0})
 		if bytes.HasPrefix(sql, []byte("UPDATE ")) {
-			g.begins(&g.updates, sql)
+			g.setHead(&g.updates, sql)
 		} else {
-			g.is(&g.prepared, sql)
+			g.parseInsert(&g.prepared, sql)
 		}
 	case 'B':
 		args, n := bindArguments(b)
@@ -51,7 +51,7 @@ func (p *postgresGroups) asked(g *grouper, client int32, b []byte) bool {
 		return true
 	case 'Q':
 		sql := b[5 : len(b)-1]
-		head := g.is(&g.text, sql)
+		head := g.parseInsert(&g.text, sql)
 		if head == 0 {
 			return false
 		}

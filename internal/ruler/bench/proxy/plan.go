@@ -117,8 +117,8 @@ func Plans() map[string]Plan {
 	}
 }
 
-// knobs are settings of the command line that override a plan's. Zero or empty ones do not.
-type knobs struct {
+// overrides are settings of the command line that override a plan's. Zero or empty ones do not.
+type overrides struct {
 	clients, poolSizes, groupLimits []int
 	windows                         []string
 	rounds                          int
@@ -132,8 +132,8 @@ const mostInGroup = 256
 const maxWindow = 10_000
 
 // with returns the plan with the given overrides. Its error names the flag.
-func (p Plan) with(k knobs) (Plan, error) {
-	err := cmp.Or(suite.Numbers("--clients", k.clients, 1), suite.Numbers("--pool-size", k.poolSizes, 1), suite.Numbers("--group-limit", k.groupLimits, 1))
+func (p Plan) with(k overrides) (Plan, error) {
+	err := cmp.Or(suite.CheckNumbers("--clients", k.clients, 1), suite.CheckNumbers("--pool-size", k.poolSizes, 1), suite.CheckNumbers("--group-limit", k.groupLimits, 1))
 	if err != nil {
 		return p, err
 	}

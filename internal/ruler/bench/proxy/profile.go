@@ -123,7 +123,7 @@ func (r *run) addProfile(name, role string, p *profile.Profile, err error) error
 	if err != nil {
 		return fmt.Errorf("profile of the %s: %w", role, err)
 	}
-	kept, err := suite.KeepProfile(r.o.Out, name, role, p)
+	kept, err := suite.SaveProfile(r.o.Out, name, role, p)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (o *Outcome) Report() *report.Doc {
 	if s, ok := scalingSection(o.Results); ok {
 		first = append(first, s)
 	}
-	d := o.Lay("weir proxy: the effect of grouping on "+o.ServerName(), subtitle, nil, first...)
+	d := o.Layout("weir proxy: the effect of grouping on "+o.ServerName(), subtitle, nil, first...)
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, suite.ProfileSection(o.Profiles))
 	}

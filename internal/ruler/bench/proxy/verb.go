@@ -34,7 +34,7 @@ type command struct {
 	pgbouncer string
 	floor     bool
 	mysql     bool
-	knobs
+	overrides
 }
 
 func newCommand(c *command) *cobra.Command {
@@ -64,7 +64,7 @@ processor time and disk are not measured.`,
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			o.Tell(cmd.ErrOrStderr(), "ops/s", suite.P50)
+			o.ReportProgress(cmd.ErrOrStderr(), "ops/s", suite.P50)
 			out, err := Run(cmd.Context(), o)
 			if out == nil {
 				return err
@@ -76,7 +76,7 @@ processor time and disk are not measured.`,
 	c.Flags.Add(f, "proxy", suite.Names(Plans()))
 	c.ServerFlags.Add(f)
 	cli.Renamed(cmd, "dsn", "db")
-	c.ServerFlags.Words(cmd)
+	c.ServerFlags.Completions(cmd)
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
 	f.Lookup("mysql").Hidden = true // its name is misleading
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
@@ -117,7 +117,7 @@ func (c *command) options(f *pflag.FlagSet) (o Options, err error) {
 	}
 	o.Engine, o.DSN, o.PgBouncer = c.Engine, c.DSN, c.pgbouncer
 	o.Floor = c.floor
-	if o.Plan, err = o.Plan.with(c.knobs); err != nil {
+	if o.Plan, err = o.Plan.with(c.overrides); err != nil {
 		return o, err
 	}
 	if o.Options, err = c.Flags.Options("proxy", Steps(o)); err != nil {

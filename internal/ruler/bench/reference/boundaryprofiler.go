@@ -92,10 +92,10 @@ func boundaryProfiler() Document {
 
 // quotient divides two metrics of a case round by round.
 func quotient(at At, over, under string) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		r, c, why := m.find(at)
 		if c == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		a, _ := bench.MetricByKey(over)
 		b, _ := bench.MetricByKey(under)
@@ -108,8 +108,8 @@ func quotient(at At, over, under string) Measure {
 			}
 		}
 		if len(xs) == 0 {
-			return Got{}, over + " was not measured"
+			return Figure{}, over + " was not measured"
 		}
-		return Got{Interval: bench.MedianInterval(xs, 0.95), Flaw: flawOf(r, c)}, ""
+		return Figure{Interval: bench.MedianInterval(xs, 0.95), Flaw: flawOf(r, c)}, ""
 	}
 }

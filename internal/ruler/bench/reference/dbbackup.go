@@ -157,14 +157,14 @@ func dbBackup() Document {
 // words is a row whose last cell is ours, in words.
 func words(cells ...string) Row {
 	last := len(cells) - 1
-	return Row{Cells: cells[:last], Ours: map[int]Measure{last: func(*Measured) (Got, string) { return Got{Text: cells[last]}, "" }}}
+	return Row{Cells: cells[:last], Ours: map[int]Measure{last: func(*Measured) (Figure, string) { return Figure{Text: cells[last]}, "" }}}
 }
 
 // eachBuffer reads the time and the allocation of one buffer: a move of the experiment takes a
 // thousand buffers.
 func eachBuffer(at At) map[int]Measure {
 	return map[int]Measure{
-		1: func(m *Measured) (Got, string) {
+		1: func(m *Measured) (Figure, string) {
 			g, why := at.figure("rate", 1)(m)
 			if why != "" || g.Median == 0 {
 				return g, why
@@ -198,12 +198,12 @@ func compressionTable(pack, unpack At, std string, parallel func(string) string)
 // sum adds figures of one case. The interval is that of the sum of their ends, which is too
 // wide if anything.
 func sum(parts ...Measure) Measure {
-	return func(m *Measured) (Got, string) {
-		var out Got
+	return func(m *Measured) (Figure, string) {
+		var out Figure
 		for i, part := range parts {
 			g, why := part(m)
 			if why != "" {
-				return Got{}, why
+				return Figure{}, why
 			}
 			if i == 0 {
 				out = g

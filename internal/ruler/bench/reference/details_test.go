@@ -31,7 +31,7 @@ func profileIn(t *testing.T, dir, name, role string, samples int64) suite.CPUPro
 		n := samples * int64(3-2*i) / 4 // three quarters and one
 		p.Sample = append(p.Sample, &profile.Sample{Location: []*profile.Location{l}, Value: []int64{n, n * 1e7}})
 	}
-	kept, err := suite.KeepProfile(dir, name, role, p)
+	kept, err := suite.SaveProfile(dir, name, role, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func titles(sections []report.Section) string {
 // those of the server, and shows the heap over a long load.
 func TestDetailsOfReport000(t *testing.T) {
 	dir := t.TempDir()
-	m := &Measured{parts: map[string]*Taken{
+	m := &Measured{parts: map[string]*PartResults{
 		"000-drivers-postgres": {Dir: dir, CPU: []suite.CPUProfile{profileIn(t, dir, "pq", bench.RoleClient, 400), profileIn(t, dir, "pgx-sql", bench.RoleClient, 8)}},
 		"000-postgres": {
 			Dir:     dir,
@@ -101,7 +101,7 @@ func TestDetailsOfReport000(t *testing.T) {
 func TestFlameWithoutAFile(t *testing.T) {
 	dir := t.TempDir()
 	at := profileAt{"001", "0 us", bench.RoleReplica}
-	m := &Measured{parts: map[string]*Taken{"001": {Dir: dir, CPU: []suite.CPUProfile{profileIn(t, dir, at.Case, at.Role, 400)}}}}
+	m := &Measured{parts: map[string]*PartResults{"001": {Dir: dir, CPU: []suite.CPUProfile{profileIn(t, dir, at.Case, at.Role, 400)}}}}
 	path := filepath.Join(dir, suite.ProfileName(at.Case, at.Role))
 	section := func() report.Section {
 		s := replicaDetails(m)
@@ -132,7 +132,7 @@ func TestFlameWithoutAFile(t *testing.T) {
 func TestCPUOfReplicasIsJudged(t *testing.T) {
 	const claim = "System calls are the bottleneck: 38.76 % of CPU"
 	of := func(samples int64, calls float64) *Measured {
-		return &Measured{parts: map[string]*Taken{"001": {CPU: []suite.CPUProfile{{Case: "0 us", Role: bench.RoleReplica, Breakdown: &measure.CPUBreakdown{
+		return &Measured{parts: map[string]*PartResults{"001": {CPU: []suite.CPUProfile{{Case: "0 us", Role: bench.RoleReplica, Breakdown: &measure.CPUBreakdown{
 			Samples: samples, Categories: []measure.Category{{Name: "system calls and network I/O", Exclusive: calls}, {Name: "scheduler", Exclusive: 1 - calls}},
 		}}}}}}
 	}
@@ -152,7 +152,7 @@ func TestCPUOfReplicasIsJudged(t *testing.T) {
 // out takes no row, and what it measured one.
 func TestRowsThatAPlanLeavesOut(t *testing.T) {
 	r := resultOf("grid", steady("5 pending, 0 us", 1000, 1, 2, map[string]string{"pendings": "5", "delay": "0"}), steady("15 pending, 150 us", 2000, 1, 2, map[string]string{"pendings": "15", "delay": "150"}))
-	m := &Measured{parts: map[string]*Taken{"001": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
+	m := &Measured{parts: map[string]*PartResults{"001": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
 	grid := gridTable()
 	s := grid.section(m)
 	if rows := s.Tables[0].Rows; len(rows) != 2 || rows[0][0].Text != "5" || rows[1][0].Text != "15" || len(rows[1]) != 3 || rows[1][2].Text == "-" || rows[1][1].Text != "-" {
@@ -168,7 +168,7 @@ func TestRowsThatAPlanLeavesOut(t *testing.T) {
 }
 
 func TestPassesStandOnThePage(t *testing.T) {
-	m := &Measured{parts: map[string]*Taken{"003": {Passes: []study.Pass{{Tool: "strace", Engine: "postgres", Case: "warm", Missing: "strace is not available here"}}}}}
+	m := &Measured{parts: map[string]*PartResults{"003": {Passes: []study.Pass{{Tool: "strace", Engine: "postgres", Case: "warm", Missing: "strace is not available here"}}}}}
 	d := documentOf(t, "003")
 	if s := d.Details(m); len(s) != 1 || !strings.Contains(s[0].Text[0], "strace is not available here") {
 		t.Errorf("%+v", s)

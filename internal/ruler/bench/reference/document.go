@@ -68,21 +68,21 @@ type At struct{ Part, Experiment, Case string }
 // with returns the same place with another case.
 func (a At) with(name string) At { a.Case = name; return a }
 
-// Got is a figure of ours.
-type Got struct {
+// Figure is a figure of ours.
+type Figure struct {
 	bench.Interval
 	Unit string
 	// Text replaces the figure if it is not a number.
 	Text string
 	// Flaw says why the figure must not be taken at face value.
 	Flaw string
-	// Shaken is set for a speed that was measured in disturbed rounds: it decides no claim.
+	// Disturbed is set for a speed that was measured in disturbed rounds: it decides no claim.
 	// Ratios of sides that took turns are not affected, since disturbances hit both.
-	Shaken bool
+	Disturbed bool
 }
 
 // Measure reads a figure from a run. The string says why there is none.
-type Measure func(m *Measured) (Got, string)
+type Measure func(m *Measured) (Figure, string)
 
 // Claim is a sentence of a document that a run can decide.
 type Claim struct {
@@ -107,7 +107,7 @@ const (
 // Judgement is a verdict and its reasons.
 type Judgement struct {
 	Verdict  Verdict
-	Got      Got
+	Got      Figure
 	Evidence string
 }
 

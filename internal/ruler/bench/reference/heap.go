@@ -13,7 +13,7 @@ import (
 const tellingStatements = 100_000
 
 // heapOf finds the heap of a case, with at least two readings.
-func (m *Measured) heapOf(part, side string) (*HeapTaken, string) {
+func (m *Measured) heapOf(part, side string) (*HeapStats, string) {
 	t := m.parts[part]
 	if t == nil {
 		return nil, "not in this plan"
@@ -30,31 +30,31 @@ func (m *Measured) heapOf(part, side string) (*HeapTaken, string) {
 }
 
 // statements is how many were answered between the first and the last reading.
-func (h *HeapTaken) statements() int64 { return h.Readings[len(h.Readings)-1].Statements }
+func (h *HeapStats) statements() int64 { return h.Readings[len(h.Readings)-1].Statements }
 
 // heapFigure reads a figure about the proxy's heap.
-func heapFigure(part, unit string, of func(*HeapTaken) float64) Measure {
-	return func(m *Measured) (Got, string) {
+func heapFigure(part, unit string, of func(*HeapStats) float64) Measure {
+	return func(m *Measured) (Figure, string) {
 		h, why := m.heapOf(part, "weir auto")
 		if h == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		v := of(h)
-		return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: unit}, ""
+		return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: unit}, ""
 	}
 }
 
 // heapSite names the site that keeps most, or the one with the given rank, with its share.
 func heapSite(part string, rank int) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		h, why := m.heapOf(part, "weir auto")
 		switch {
 		case h == nil:
-			return Got{}, why
+			return Figure{}, why
 		case rank >= len(h.Kept):
-			return Got{}, none
+			return Figure{}, none
 		}
-		return Got{Text: fmt.Sprintf("%s, %s kB", h.Kept[rank].Function, bench.Figure(float64(h.Kept[rank].Bytes)/1e3))}, ""
+		return Figure{Text: fmt.Sprintf("%s, %s kB", h.Kept[rank].Function, bench.Figure(float64(h.Kept[rank].Bytes)/1e3))}, ""
 	}
 }
 

@@ -20,17 +20,17 @@ import (
 type Measured struct {
 	// All lists the parts of the run, done or not.
 	All   []Part
-	parts map[string]*Taken
+	parts map[string]*PartResults
 }
 
-// Taken is what one part has measured.
-type Taken struct {
+// PartResults is what one part has measured.
+type PartResults struct {
 	Results []*bench.Result
 	Left    []string
 	// CPU holds where the CPU time of a case's processes went.
 	CPU []suite.CPUProfile
 	// Heaps holds what the proxy allocated and kept in some cases.
-	Heaps []HeapTaken
+	Heaps []HeapStats
 	// Servers are where the CPU time of the server went, Leak is how the proxy's heap grew
 	// under a long load; may be nil.
 	Servers []suite.ServerCPU
@@ -44,8 +44,8 @@ type Taken struct {
 	State State
 }
 
-// HeapTaken is what a process allocated and kept in a case.
-type HeapTaken struct {
+// HeapStats is what a process allocated and kept in a case.
+type HeapStats struct {
 	Case     string `json:"case"`
 	Readings []struct {
 		Statements int64   `json:"statements"`
@@ -61,8 +61,8 @@ type HeapTaken struct {
 
 // load reads the results in a part's directory. A part that has not run yet, or that measured
 // nothing, is empty, without an error.
-func load(dir string, benches []suite.Bench) (*Taken, error) {
-	t := &Taken{Dir: dir}
+func load(dir string, benches []suite.Bench) (*PartResults, error) {
+	t := &PartResults{Dir: dir}
 	run, file, err := suite.Load(dir, benches)
 	switch {
 	case err == nil:
@@ -89,7 +89,7 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 
 // witnesses reads what suites store next to their rounds: breakdowns of CPU time, and the
 // proxy's measurements of its heap and its server.
-func (t *Taken) witnesses(path string) error {
+func (t *PartResults) witnesses(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read profiles: %w", err)
@@ -97,7 +97,7 @@ func (t *Taken) witnesses(path string) error {
 	// In other suites, profiles are names of files.
 	var head struct {
 		Profiles []json.RawMessage `json:"profiles"`
-		Heaps    []HeapTaken       `json:"heaps"`
+		Heaps    []HeapStats       `json:"heaps"`
 		Servers  []suite.ServerCPU `json:"servers"`
 		Leak     *suite.Leak       `json:"leak"`
 	}
@@ -152,9 +152,9 @@ func (m *Measured) Result(part, experiment string) (*bench.Result, string) {
 
 // NewMeasured holds the results of complete parts, for pages made elsewhere.
 func NewMeasured(all []Part, results map[string][]*bench.Result) *Measured {
-	m := &Measured{All: all, parts: make(map[string]*Taken)}
+	m := &Measured{All: all, parts: make(map[string]*PartResults)}
 	for name, r := range results {
-		m.parts[name] = &Taken{Results: r, State: State{Status: Complete}}
+		m.parts[name] = &PartResults{Results: r, State: State{Status: Complete}}
 	}
 	return m
 }
@@ -200,7 +200,7 @@ func caseOf(r *bench.Result, name string) *bench.Case {
 
 // optional is a figure that may be missing without a note: a smaller plan leaves it out.
 func optional(of Measure) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		got, why := of(m)
 		if why != "" {
 			why = none
@@ -220,23 +220,23 @@ func firstInvalid(c *bench.Case) string {
 
 // figure reads a metric of a case.
 func (at At) figure(metric string, scale float64) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		r, c, why := m.find(at)
 		if c == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		s, ok := c.Summary[metric]
 		if !ok {
-			return Got{}, fmt.Sprintf("%s of %s was not measured", metric, at.Case)
+			return Figure{}, fmt.Sprintf("%s of %s was not measured", metric, at.Case)
 		}
-		got := Got{Interval: scaled(s.Interval, cmp.Or(scale, 1)), Unit: s.Unit, Flaw: flawOf(r, c)}
-		got.Shaken = got.Flaw != "" && !slices.Contains(unshaken, metric)
+		got := Figure{Interval: scaled(s.Interval, cmp.Or(scale, 1)), Unit: s.Unit, Flaw: flawOf(r, c)}
+		got.Disturbed = got.Flaw != "" && !slices.Contains(undisturbedMetrics, metric)
 		return got, ""
 	}
 }
 
-// unshaken are metrics that other load on the machine does not affect.
-var unshaken = []string{"peak", "rss_proxy", "rss_client", "rss_replica", "stored", "squeeze", "allocated", "log_bytes"}
+// undisturbedMetrics are metrics that other load on the machine does not affect.
+var undisturbedMetrics = []string{"peak", "rss_proxy", "rss_client", "rss_replica", "stored", "squeeze", "allocated", "log_bytes"}
 
 func scaled(i bench.Interval, by float64) bench.Interval {
 	i.Median, i.Lo, i.Hi = i.Median*by, i.Lo*by, i.Hi*by
@@ -245,41 +245,41 @@ func scaled(i bench.Interval, by float64) bench.Interval {
 
 // round reads a metric of one round of a case.
 func (at At) round(n int, metric string, scale float64) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		_, c, why := m.find(at)
 		if c == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		key, _ := bench.MetricByKey(metric)
 		for i := range c.Samples {
 			if v, ok := key.Of(&c.Samples[i]); ok && c.Samples[i].Round == n {
 				v *= cmp.Or(scale, 1)
-				return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1, Method: "one round"}, Unit: key.Unit}, ""
+				return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1, Method: "one round"}, Unit: key.Unit}, ""
 			}
 		}
-		return Got{}, fmt.Sprintf("%s had no round %d", at.Case, n+1)
+		return Figure{}, fmt.Sprintf("%s had no round %d", at.Case, n+1)
 	}
 }
 
 // over reads the ratio of a metric of at to that of another case, pair by pair.
 func (at At) over(base At, metric string) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		r, a, why := m.find(base)
 		if a == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		_, b, why := m.find(at)
 		if b == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		if base.Part != at.Part || base.Experiment != at.Experiment {
-			return Got{}, "the two were not measured in turn"
+			return Figure{}, "the two were not measured in turn"
 		}
 		c, err := bench.Compare(a, b, metric)
 		if err != nil || c.Ratio.N == 0 {
-			return Got{}, fmt.Sprintf("%s and %s share no rounds with %s", at.Case, base.Case, metric)
+			return Figure{}, fmt.Sprintf("%s and %s share no rounds with %s", at.Case, base.Case, metric)
 		}
-		got := Got{Interval: c.Ratio, Unit: "x", Flaw: cmp.Or(flawOf(r, a), flawOf(r, b))}
+		got := Figure{Interval: c.Ratio, Unit: "x", Flaw: cmp.Or(flawOf(r, a), flawOf(r, b))}
 		if len(c.Differs) > 1 {
 			got.Flaw = fmt.Sprintf("%s and %s differ in %d factors", at.Case, base.Case, len(c.Differs))
 		}

@@ -98,10 +98,10 @@ func networkBatching() Document {
 
 // status says whether a case keeps the limits of its experiment.
 func status(at At) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		r, c, why := m.find(at)
 		if c == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		for _, k := range r.Experiment.Constraints {
 			s, ok := c.Summary[k.Metric]
@@ -109,28 +109,28 @@ func status(at At) Measure {
 			switch {
 			case !ok:
 			case k.Max != nil && s.Lo > *k.Max, k.Min != nil && s.Hi < *k.Min:
-				return Got{Text: "violated: " + metric.Name}, ""
+				return Figure{Text: "violated: " + metric.Name}, ""
 			case k.Max != nil && s.Hi > *k.Max, k.Min != nil && s.Lo < *k.Min:
-				return Got{Text: "cannot tell: " + metric.Name}, ""
+				return Figure{Text: "cannot tell: " + metric.Name}, ""
 			}
 		}
-		return Got{Text: "valid"}, ""
+		return Figure{Text: "valid"}, ""
 	}
 }
 
 // extreme is the largest or the smallest round of a metric.
 func extreme(at At, metric string, pick func([]float64) float64) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		_, c, why := m.find(at)
 		if c == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		xs := c.Values(metric)
 		if len(xs) == 0 {
-			return Got{}, metric + " was not measured"
+			return Figure{}, metric + " was not measured"
 		}
 		v := pick(xs)
-		return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: bench.MustMetric(metric).Unit}, ""
+		return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: bench.MustMetric(metric).Unit}, ""
 	}
 }
 
@@ -229,12 +229,12 @@ func gapTable(at At) Table {
 
 // toTarget is the distance of a rate from a target, in percent.
 func toTarget(at At, target float64) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		got, why := at.figure("rate", 1)(m)
 		if why != "" {
 			return got, why
 		}
-		return Got{Text: fmt.Sprintf("%+.1f %%", 100*(got.Median/target-1))}, ""
+		return Figure{Text: fmt.Sprintf("%+.1f %%", 100*(got.Median/target-1))}, ""
 	}
 }
 
@@ -380,21 +380,21 @@ func configTable(tuned func(int, int) At) Table {
 
 // gain formats a ratio as a percentage, as the document does.
 func gain(of Measure) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		g, why := of(m)
 		if why != "" {
 			return g, why
 		}
 		if g.N < 2 {
-			return Got{Text: "one round: cannot tell"}, ""
+			return Figure{Text: "one round: cannot tell"}, ""
 		}
-		return Got{Text: fmt.Sprintf("%+.1f %% [%+.1f, %+.1f]", 100*(g.Median-1), 100*(g.Lo-1), 100*(g.Hi-1))}, ""
+		return Figure{Text: fmt.Sprintf("%+.1f %% [%+.1f, %+.1f]", 100*(g.Median-1), 100*(g.Lo-1), 100*(g.Hi-1))}, ""
 	}
 }
 
 // scaledBy multiplies a figure.
 func scaledBy(of Measure, by float64) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		g, why := of(m)
 		g.Interval = scaled(g.Interval, by)
 		return g, why

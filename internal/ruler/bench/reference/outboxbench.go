@@ -270,10 +270,10 @@ const leastSeconds = 0.5
 
 // peakCPU is the largest use of processors by a role in any round, in percent of one or of all.
 func peakCPU(role string, ofAll bool) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		t := m.parts["004"]
 		if t == nil {
-			return Got{}, "not in this plan"
+			return Figure{}, "not in this plan"
 		}
 		peak := 0.0
 		for _, r := range t.Results {
@@ -292,9 +292,9 @@ func peakCPU(role string, ofAll bool) Measure {
 			}
 		}
 		if peak == 0 {
-			return Got{}, "no round was long enough for its CPU time to be told"
+			return Figure{}, "no round was long enough for its CPU time to be told"
 		}
-		return Got{Interval: bench.Interval{Median: peak, Lo: peak, Hi: peak, N: 1}, Unit: "%"}, ""
+		return Figure{Interval: bench.Interval{Median: peak, Lo: peak, Hi: peak, N: 1}, Unit: "%"}, ""
 	}
 }
 
@@ -319,22 +319,22 @@ func serverBound(m *Measured) Judgement {
 
 // apart compares cases that were not measured in turn.
 func apart(at, base At, metric string) Measure {
-	return func(m *Measured) (Got, string) {
+	return func(m *Measured) (Figure, string) {
 		_, a, why := m.find(base)
 		if a == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		r, b, why := m.find(at)
 		if b == nil {
-			return Got{}, why
+			return Figure{}, why
 		}
 		ratio := bench.UnpairedRatio(a.Values(metric), b.Values(metric), 0.95)
 		if ratio.N == 0 || math.IsNaN(ratio.Median) {
-			return Got{}, metric + " was not measured"
+			return Figure{}, metric + " was not measured"
 		}
-		got := Got{Interval: ratio, Unit: "x", Flaw: flawOf(r, b)}
+		got := Figure{Interval: ratio, Unit: "x", Flaw: flawOf(r, b)}
 		// A disturbance of one case does not affect the other.
-		got.Shaken = got.Flaw != ""
+		got.Disturbed = got.Flaw != ""
 		got.Flaw = strings.TrimPrefix(got.Flaw+", measured one after the other", ", ")
 		return got, ""
 	}

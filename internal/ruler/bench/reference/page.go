@@ -65,7 +65,7 @@ func (d *Document) page(m *Measured, env *measure.Environment, caught []bench.Fi
 		}
 		doc.Findings = append(doc.Findings, f)
 	}
-	doc.Findings = append(doc.Findings, d.short(m, parts)...)
+	doc.Findings = append(doc.Findings, d.incomplete(m, parts)...)
 	doc.Sections = append(doc.Sections, report.Section{Title: claimsTitle, Text: d.About, Tables: []report.Table{claimTable(all)}})
 	if len(caught) > 0 {
 		doc.Sections = append(doc.Sections, report.Section{
@@ -84,9 +84,9 @@ func (d *Document) page(m *Measured, env *measure.Environment, caught []bench.Fi
 	return doc
 }
 
-// short says which parts did not end well, and what others left out, such as a tool that is not
+// incomplete says which parts did not end well, and what others left out, such as a tool that is not
 // installed.
-func (d *Document) short(m *Measured, parts []Part) []report.Finding {
+func (d *Document) incomplete(m *Measured, parts []Part) []report.Finding {
 	var missing, left []string
 	for _, p := range parts {
 		t := m.parts[p.Name]
@@ -143,7 +143,7 @@ func (t *Table) section(m *Measured) report.Section {
 			name := c.Name + ", here"
 			if len(out.Columns) > 0 && !c.Own && !c.Text {
 				name = "here"
-				if t.hereTwice() {
+				if t.severalCounterparts() {
 					name = c.Name + ", here"
 				}
 			}
@@ -224,13 +224,13 @@ func unique(reasons []string) []string {
 const none = "none"
 
 // ours is the counterpart of a cell.
-func (t *Table) ours(r *Row, column int, m *Measured) (Got, string) {
+func (t *Table) ours(r *Row, column int, m *Measured) (Figure, string) {
 	if of, ok := r.Ours[column]; ok {
 		return of(m)
 	}
 	c := t.Columns[column]
 	if c.Metric == "" || r.At == (At{}) {
-		return Got{}, none
+		return Figure{}, none
 	}
 	return r.At.figure(c.Metric, c.Scale)(m)
 }
@@ -261,8 +261,8 @@ func (t *Table) measured(column int) bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Ours[column] != nil })
 }
 
-// hereTwice reports whether more than one of the document's columns has a counterpart.
-func (t *Table) hereTwice() bool {
+// severalCounterparts reports whether more than one of the document's columns has a counterpart.
+func (t *Table) severalCounterparts() bool {
 	n := 0
 	for i := 1; i < len(t.Columns); i++ {
 		if !t.Columns[i].Own && t.measured(i) {
@@ -343,7 +343,7 @@ func index(docs []Document, m *Measured, env *measure.Environment, caught map[st
 		t.Rows = append(t.Rows, []report.Cell{
 			{Text: d.ID + " " + d.Name, Link: d.ID + ".html"}, {Text: fmt.Sprint(len(all))}, {Text: fmt.Sprint(by[Holds])}, {Text: fmt.Sprint(by[DoesNotHold])}, {Text: fmt.Sprint(by[CannotTell])}, {Text: fmt.Sprint(len(caught[d.ID]))},
 		})
-		doc.Findings = append(doc.Findings, d.short(m, partsOf(parts, d.ID))...)
+		doc.Findings = append(doc.Findings, d.incomplete(m, partsOf(parts, d.ID))...)
 		if len(caught[d.ID]) > 0 {
 			f := report.Finding{Warn: true, Claim: fmt.Sprintf("Report %s, %s: its own figures carry %d warnings.", d.ID, d.Name, len(caught[d.ID]))}
 			for _, c := range caught[d.ID] {

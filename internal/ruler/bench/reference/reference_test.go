@@ -168,7 +168,7 @@ func verdicts(m *Measured, id string, t *testing.T) map[string]judged {
 func TestClaimsAreJudged(t *testing.T) {
 	const best, gained, worse, size = "MySQL: a 10 ms batch window achieves the best throughput", "MySQL: the gain over no batching", "MySQL: 100 ms batching degrades performance", "MySQL: the optimal batch holds 800 to 900 operations"
 	measured := func(r *bench.Result) *Measured {
-		return &Measured{parts: map[string]*Taken{"000-mariadb": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
+		return &Measured{parts: map[string]*PartResults{"000-mariadb": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
 	}
 	for _, tc := range []struct {
 		name string
@@ -208,7 +208,7 @@ func TestDisturbedFiguresDecideNothing(t *testing.T) {
 	restless(a)
 	restless(b)
 	r := resultOf("dump-shop", a, b)
-	m := &Measured{parts: map[string]*Taken{"002": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
+	m := &Measured{parts: map[string]*PartResults{"002": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
 	at := At{"002", "dump-shop", "b"}
 	for name, tc := range map[string]struct {
 		judge func(*Measured) Judgement
@@ -228,14 +228,14 @@ func TestDisturbedFiguresDecideNothing(t *testing.T) {
 // A leak is told from a heap that only breathes.
 func TestHeapThatGrows(t *testing.T) {
 	every := func(statements int64, bytes ...float64) *Measured {
-		h := HeapTaken{Case: "weir auto", Bytes: 4e6, Objects: 6000}
+		h := HeapStats{Case: "weir auto", Bytes: 4e6, Objects: 6000}
 		for i, b := range bytes {
 			h.Readings = append(h.Readings, struct {
 				Statements int64   `json:"statements"`
 				Bytes      float64 `json:"bytes"`
 			}{int64(i) * statements, b})
 		}
-		return &Measured{parts: map[string]*Taken{"000-postgres": {Heaps: []HeapTaken{h}, State: State{Status: Complete}}}}
+		return &Measured{parts: map[string]*PartResults{"000-postgres": {Heaps: []HeapStats{h}, State: State{Status: Complete}}}}
 	}
 	taken := func(bytes ...float64) *Measured { return every(50_000, bytes...) }
 	for _, tc := range []struct {
@@ -255,7 +255,7 @@ func TestHeapThatGrows(t *testing.T) {
 			t.Errorf("%s: %s (%s), want %s", tc.name, j.Verdict, j.Evidence, tc.want)
 		}
 	}
-	got, why := heapFigure("000-postgres", "kB", func(h *HeapTaken) float64 { return h.Bytes / float64(h.statements()) })(every(1000, 1, 2, 3))
+	got, why := heapFigure("000-postgres", "kB", func(h *HeapStats) float64 { return h.Bytes / float64(h.statements()) })(every(1000, 1, 2, 3))
 	if why != "" || got.Median != 2000 {
 		t.Errorf("allocated for each of 2000 statements: %v, %s", got.Median, why)
 	}
@@ -288,7 +288,7 @@ func TestWithin(t *testing.T) {
 // counterpart says why.
 func TestTablesStandBesideOurs(t *testing.T) {
 	d := documentOf(t, "000")
-	m := &Measured{parts: map[string]*Taken{"000-mariadb": {Results: []*bench.Result{inserts(3, 2)}, State: State{Status: Complete}}}}
+	m := &Measured{parts: map[string]*PartResults{"000-mariadb": {Results: []*bench.Result{inserts(3, 2)}, State: State{Status: Complete}}}}
 	s := d.Tables[0].section(m)
 	var columns []string
 	for _, c := range s.Tables[0].Columns {
@@ -457,18 +457,18 @@ func TestWhatIsShort(t *testing.T) {
 	parts := []Part{{Name: "002", Document: "002"}, {Name: "002-b", Document: "002"}}
 	for _, tc := range []struct {
 		name  string
-		taken map[string]*Taken
+		taken map[string]*PartResults
 		want  []string // claims; "!" marks a caution
 	}{
-		{"all", map[string]*Taken{"002": {State: State{Status: Complete}}}, nil},
-		{"no pg_dump 17", map[string]*Taken{"002": {State: State{Status: Complete}, Left: []string{"no pg_dump 17"}}}, []string{"Every part of report 002 ran to its end; something optional was left out."}},
-		{"killed", map[string]*Taken{"002": {State: State{Status: Interrupted}}}, []string{"!Report 002 is not whole: parts of it are not measured."}},
-		{"both", map[string]*Taken{"002": {State: State{Status: Complete}, Left: []string{"no pg_dump 17"}}, "002-b": {}}, []string{
+		{"all", map[string]*PartResults{"002": {State: State{Status: Complete}}}, nil},
+		{"no pg_dump 17", map[string]*PartResults{"002": {State: State{Status: Complete}, Left: []string{"no pg_dump 17"}}}, []string{"Every part of report 002 ran to its end; something optional was left out."}},
+		{"killed", map[string]*PartResults{"002": {State: State{Status: Interrupted}}}, []string{"!Report 002 is not whole: parts of it are not measured."}},
+		{"both", map[string]*PartResults{"002": {State: State{Status: Complete}, Left: []string{"no pg_dump 17"}}, "002-b": {}}, []string{
 			"!Report 002 is not whole: parts of it are not measured.", "Parts of report 002 that ran to their end left something optional out.",
 		}},
 	} {
 		var got []string
-		for _, f := range d.short(&Measured{parts: tc.taken}, parts) {
+		for _, f := range d.incomplete(&Measured{parts: tc.taken}, parts) {
 			claim := f.Claim
 			if f.Warn {
 				claim = "!" + claim

@@ -60,8 +60,8 @@ func (s State) why() string {
 	return string(s.Status) + ": " + s.Error
 }
 
-// book is the file with the states of all parts.
-type book struct {
+// stateFile is the file with the states of all parts.
+type stateFile struct {
 	Schema  string           `json:"schema"`
 	Plan    string           `json:"plan"`
 	Started time.Time        `json:"started"`
@@ -101,8 +101,8 @@ type Options struct {
 // Run is a run of several parts.
 type Run struct {
 	o      Options
-	book   book
-	taken  map[string]*Taken
+	book   stateFile
+	taken  map[string]*PartResults
 	env    measure.Environment
 	caught map[string][]bench.Finding
 }
@@ -121,8 +121,8 @@ func Start(o Options) (*Run, error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
 	}
-	r := &Run{o: o, taken: make(map[string]*Taken), caught: make(map[string][]bench.Finding), env: measure.ReadEnvironment()}
-	r.book = book{Schema: bookSchema, Plan: o.Plan, Started: time.Now().UTC(), Parts: make(map[string]State)}
+	r := &Run{o: o, taken: make(map[string]*PartResults), caught: make(map[string][]bench.Finding), env: measure.ReadEnvironment()}
+	r.book = stateFile{Schema: bookSchema, Plan: o.Plan, Started: time.Now().UTC(), Parts: make(map[string]State)}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of results: %w", err)
 	}
@@ -135,7 +135,7 @@ func Start(o Options) (*Run, error) {
 	case !o.Resume:
 		return nil, fmt.Errorf("%s already holds a run: resume it or name another directory", o.Out)
 	default:
-		var old book
+		var old stateFile
 		if err := json.Unmarshal(b, &old); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
@@ -252,8 +252,8 @@ func (r *Run) one(ctx context.Context, p Part) error {
 // exitShortfall is the exit code of a bench in which a promise was broken.
 const exitShortfall = 3
 
-// farewell is how long a part may take to stop.
-const farewell = time.Minute
+// stopTimeout is how long a part may take to stop.
+const stopTimeout = time.Minute
 
 // process runs the command of a part in its directory. said is the last line of its output.
 func (r *Run) process(ctx context.Context, p Part) (code int, said string, err error) {
@@ -273,7 +273,7 @@ func (r *Run) process(ctx context.Context, p Part) (code int, said string, err e
 	// asked to stop once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = farewell
+	cmd.WaitDelay = stopTimeout
 	cmd.Stdout = log
 	out := []io.Writer{tail, log}
 	if r.o.Output != nil {
@@ -332,7 +332,7 @@ func (r *Run) read(p Part) error {
 		// A result that cannot be read is reported, and does not affect the pages of other
 		// parts.
 		r.o.Say("%s: %v", p.Name, err)
-		t = &Taken{State: State{Status: Failed, Error: err.Error()}}
+		t = &PartResults{State: State{Status: Failed, Error: err.Error()}}
 	} else {
 		t.State = r.book.Parts[p.Name]
 	}

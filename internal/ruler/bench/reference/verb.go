@@ -44,7 +44,7 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 				return cli.UsageError(err)
 			}
 			o.Benches = benches
-			return Conduct(cmd, o, parts, experiments)
+			return RunParts(cmd, o, parts, experiments)
 		},
 	}
 	f := cmd.Flags()
@@ -57,9 +57,9 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 	return cmd
 }
 
-// Conduct runs the requested parts of a verb, or all of them, and prints the summary of the
+// RunParts runs the requested parts of a verb, or all of them, and prints the summary of the
 // index page.
-func Conduct(cmd *cobra.Command, o Options, parts []Part, experiments []string) (err error) {
+func RunParts(cmd *cobra.Command, o Options, parts []Part, experiments []string) (err error) {
 	if o.Resume && o.Out == "" {
 		return cli.UsageError(errors.New("--resume: name the directory with --out"))
 	}
@@ -70,7 +70,7 @@ func Conduct(cmd *cobra.Command, o Options, parts []Part, experiments []string) 
 	if o.Binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	o.Out = cmp.Or(o.Out, suite.Stamped("bench-"+cmd.Name()))
+	o.Out = cmp.Or(o.Out, suite.NewDirName("bench-"+cmd.Name()))
 	o.Output = cmd.ErrOrStderr()
 	o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 	run, err := Start(o)

@@ -26,7 +26,7 @@ func limit(of Measure, least, most float64, what string) func(*Measured) Judgeme
 		if got.Flaw != "" {
 			j.Evidence += "; " + got.Flaw
 		}
-		if got.Shaken && j.Verdict != CannotTell {
+		if got.Disturbed && j.Verdict != CannotTell {
 			j.Verdict = CannotTell
 			j.Evidence += ": a figure by itself cannot be told"
 		}
@@ -119,7 +119,7 @@ func sentence(why string) string {
 }
 
 // text formats a figure with its interval.
-func (g Got) text() string {
+func (g Figure) text() string {
 	if g.Text != "" {
 		return g.Text
 	}
@@ -137,7 +137,7 @@ func (g Got) text() string {
 }
 
 // cell formats a figure for a table whose column has the unit.
-func (g Got) cell() string {
+func (g Figure) cell() string {
 	if g.Text != "" {
 		return g.Text
 	}

@@ -133,8 +133,8 @@ func (s *ServerFlags) Add(f *pflag.FlagSet) {
 	f.StringVar(&s.DSN, s.Flag, "", "`DSN` of a server and a database to use instead of a private one")
 }
 
-// Words gives --engine its shell completions.
-func (s *ServerFlags) Words(cmd *cobra.Command) {
+// Completions gives --engine its shell completions.
+func (s *ServerFlags) Completions(cmd *cobra.Command) {
 	cli.Words(cmd, "engine", strings.Split(s.names(), ", ")...)
 }
 

@@ -53,8 +53,8 @@ func ProfileName(name, role string) string {
 	return "cpu-" + clean(name) + "-" + clean(role) + ".pb.gz"
 }
 
-// KeepProfile writes a profile into the directory of a run and summarises it.
-func KeepProfile(dir, name, role string, p *profile.Profile) (out CPUProfile, err error) {
+// SaveProfile writes a profile into the directory of a run and summarises it.
+func SaveProfile(dir, name, role string, p *profile.Profile) (out CPUProfile, err error) {
 	out = CPUProfile{Case: name, Role: role, File: ProfileName(name, role)}
 	if out.Breakdown, err = measure.DefaultRules().Breakdown(p); err != nil {
 		return out, fmt.Errorf("profile of the %s: %w", role, err)
@@ -69,7 +69,7 @@ func KeepProfile(dir, name, role string, p *profile.Profile) (out CPUProfile, er
 	return out, nil
 }
 
-// ReadProfile reads what KeepProfile wrote.
+// ReadProfile reads what SaveProfile wrote.
 func ReadProfile(dir, name, role string) (out CPUProfile, err error) {
 	out = CPUProfile{Case: name, Role: role, File: ProfileName(name, role)}
 	f, err := os.Open(filepath.Join(dir, out.File))

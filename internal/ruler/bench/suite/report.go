@@ -17,9 +17,9 @@ func (o *Outcome) ServerName() string {
 	return o.Engine.Title()
 }
 
-// Lay makes a document: findings about the whole run, sections before the experiments, the
+// Layout makes a document: findings about the whole run, sections before the experiments, the
 // experiments, and what was left out.
-func (o *Outcome) Lay(title, subtitle string, findings []bench.Finding, first ...report.Section) *report.Doc {
+func (o *Outcome) Layout(title, subtitle string, findings []bench.Finding, first ...report.Section) *report.Doc {
 	d := bench.Document(title, o.Results...)
 	d.Subtitle = subtitle
 	if broken := o.Invalid(); len(broken) > 0 {

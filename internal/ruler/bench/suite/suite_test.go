@@ -41,7 +41,7 @@ func (s *shop) Targets() []Target {
 }
 
 func (s *shop) Report() *report.Doc {
-	return s.Lay("A shop", "made up", nil, TargetSection(s.Targets())...)
+	return s.Layout("A shop", "made up", nil, TargetSection(s.Targets())...)
 }
 func (s *shop) Brief() *report.Doc { return Shorten(s.Report(), s.Tables("rate"), s.LeftOut()) }
 
@@ -229,7 +229,7 @@ func TestBrokenPromisesFallShort(t *testing.T) {
 
 // TestStampedNamesOneRun: two that start in the same second do not share a directory.
 func TestStampedNamesOneRun(t *testing.T) {
-	if name := Stamped("demo"); !strings.HasSuffix(name, fmt.Sprint("-", os.Getpid())) || !strings.HasPrefix(name, filepath.Join("out", "demo-2")) {
+	if name := NewDirName("demo"); !strings.HasSuffix(name, fmt.Sprint("-", os.Getpid())) || !strings.HasPrefix(name, filepath.Join("out", "demo-2")) {
 		t.Errorf("%s does not name this process", name)
 	}
 }

@@ -168,11 +168,11 @@ func (b *Flags) Options(name string, steps []Step) (Options, error) {
 	if _, _, err := Choose(steps, b.Experiments); err != nil {
 		return Options{}, fmt.Errorf("--experiments: %w", err)
 	}
-	return Options{Out: cmp.Or(b.Out, Stamped("bench-"+name)), Resume: b.Resume, Experiments: b.Experiments}, nil
+	return Options{Out: cmp.Or(b.Out, NewDirName("bench-"+name)), Resume: b.Resume, Experiments: b.Experiments}, nil
 }
 
-// Numbers returns an error if a number in a flag's list is too small or occurs twice.
-func Numbers(flag string, list []int, least int) error {
+// CheckNumbers returns an error if a number in a flag's list is too small or occurs twice.
+func CheckNumbers(flag string, list []int, least int) error {
 	for i, n := range list {
 		if n < least {
 			return fmt.Errorf("%s %d: want at least %d", flag, n, least)
@@ -184,16 +184,16 @@ func Numbers(flag string, list []int, least int) error {
 	return nil
 }
 
-// Stamped names a directory for the results of a run that starts now. Two runs that start in
+// NewDirName names a directory for the results of a run that starts now. Two runs that start in
 // the same second get different names.
-func Stamped(kind string) string {
+func NewDirName(kind string) string {
 	return filepath.Join("out", fmt.Sprintf("%s-%s-%d", kind, time.Now().Format("20060102-150405"), os.Getpid()))
 }
 
-// Tell makes a run write its progress to w: its messages, and a line for each sample with its
+// ReportProgress makes a run write its progress to w: its messages, and a line for each sample with its
 // rate in a unit or, without a unit, the time of one operation. more adds further text; it may
 // be nil.
-func (o *Options) Tell(w io.Writer, unit string, more func(*bench.Sample) string) {
+func (o *Options) ReportProgress(w io.Writer, unit string, more func(*bench.Sample) string) {
 	o.Say = func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	o.Progress = func(p bench.Progress) {
 		s := &p.Sample

@@ -28,8 +28,8 @@ const mostBytes = 256 << 20
 // one. They are too small for a chart, and would be most of the tree's size.
 const leastShare = 0.0005
 
-// Smaller is the name of a frame that stands for frames too small to show.
-const Smaller = "(smaller ones)"
+// SmallFrames is the name of a frame that stands for frames too small to show.
+const SmallFrames = "(smaller ones)"
 
 // Read reads a profile in pprof's format, compressed or not.
 func Read(r io.Reader) (*profile.Profile, error) {
@@ -141,7 +141,7 @@ func (n *node) frame(name, caller string, per float64, least int64, category fun
 		return strings.Compare(a.Name, b.Name)
 	})
 	if small > 0 {
-		f.Children = append(f.Children, &report.Frame{Name: Smaller, Value: float64(small) / per, Category: f.Category})
+		f.Children = append(f.Children, &report.Frame{Name: SmallFrames, Value: float64(small) / per, Category: f.Category})
 	}
 	return f
 }

@@ -145,7 +145,7 @@ func TestSmallFramesAreGathered(t *testing.T) {
 		t.Fatal(err)
 	}
 	below := root.Children[0].Children
-	if len(below) != 2 || below[1].Name != Smaller || below[1].Value != 300 {
+	if len(below) != 2 || below[1].Name != SmallFrames || below[1].Value != 300 {
 		t.Errorf("below the root: %+v", below)
 	}
 	if s := root.Children[0].Self(); s != 0 {

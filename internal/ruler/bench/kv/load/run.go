@@ -91,7 +91,7 @@ func Run(ctx context.Context, c Config) (*Outcome, error) {
 		return nil, err
 	}
 	run := &running{config: c, control: ctl, clients: clients, done: make(chan struct{})}
-	s, err := run.conduct(ctx)
+	s, err := run.runPhases(ctx)
 	run.closeAll()
 	if errors.Is(err, errBroken) {
 		err = nil // wait returns the stream's own error
@@ -167,8 +167,8 @@ func (r *running) start() {
 	go func() { r.streams.Wait(); close(r.done) }()
 }
 
-// conduct takes the run through warm-up, window and drain.
-func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
+// runPhases takes the run through warm-up, window and drain.
+func (r *running) runPhases(ctx context.Context) (s bench.Sample, err error) {
 	c := r.config
 	s.InFlight = c.Streams * c.Pendings
 	defer r.control.stop.Store(true)

@@ -121,12 +121,12 @@ func (c *client) Judge() *load.Wrong {
 	if wrong == "" {
 		return nil
 	}
-	w := &load.Wrong{Class: "wrong answer", Text: wrong + " " + c.reply.detail, Fate: load.Claimed}
+	w := &load.Wrong{Class: "wrong answer", Text: wrong + " " + c.reply.detail, Effect: load.Claimed}
 	if got.code != 0 && got.code != c.op.want.code {
 		w.Class = "error " + strconv.Itoa(int(got.code))
-		w.Fate = load.Refused
+		w.Effect = load.Refused
 		if unsettled(got.code, string(c.reply.state[:])) {
-			w.Fate = load.Unknown
+			w.Effect = load.Unknown
 		}
 	}
 	return w
@@ -142,8 +142,8 @@ func unsettled(code uint16, state string) bool {
 	return state[:2] == "08"
 }
 
-// Farewell is a COM_QUIT.
-func (*client) Farewell() []byte { return mywire.AppendQuit(nil) }
+// Quit is a COM_QUIT.
+func (*client) Quit() []byte { return mywire.AppendQuit(nil) }
 
 // CreateDatabase creates a database for the load on a private server.
 func CreateDatabase(ctx context.Context, dsn, name string) error {

@@ -124,12 +124,12 @@ func TestVerifyFindsEveryLie(t *testing.T) {
 	}{
 		"the truth":          {lie: func(*mywire.OK, *[]fakeRow) {}, want: load.Audit{Rows: 200}},
 		"not stored":         {lie: func(_ *mywire.OK, s *[]fakeRow) { *s = nil }, want: load.Audit{Rows: 199, Lost: 1}},
-		"stored twice":       {lie: func(_ *mywire.OK, s *[]fakeRow) { *s = append(*s, fakeRow{9999, (*s)[0].client, (*s)[0].n}) }, want: load.Audit{Rows: 201, Twice: 1, Misnamed: 1}},
-		"another id":         {lie: func(o *mywire.OK, _ *[]fakeRow) { o.LastInsertID = 9999 }, want: load.Audit{Rows: 200, Misnamed: 1}},
-		"another's id":       {lie: func(o *mywire.OK, _ *[]fakeRow) { o.LastInsertID-- }, want: load.Audit{Rows: 200, Misnamed: 1}},
-		"another's values":   {lie: func(_ *mywire.OK, s *[]fakeRow) { (*s)[0].client = 77 }, want: load.Audit{Rows: 200, Lost: 1, Uncalled: 1}},
-		"a number to come":   {lie: func(_ *mywire.OK, s *[]fakeRow) { (*s)[0].n += 1000 }, want: load.Audit{Rows: 200, Lost: 1, Uncalled: 1}},
-		"a row nobody wrote": {lie: func(_ *mywire.OK, s *[]fakeRow) { *s = append(*s, fakeRow{9999, -1, -1}) }, want: load.Audit{Rows: 201, Uncalled: 1}},
+		"stored twice":       {lie: func(_ *mywire.OK, s *[]fakeRow) { *s = append(*s, fakeRow{9999, (*s)[0].client, (*s)[0].n}) }, want: load.Audit{Rows: 201, Twice: 1, WrongID: 1}},
+		"another id":         {lie: func(o *mywire.OK, _ *[]fakeRow) { o.LastInsertID = 9999 }, want: load.Audit{Rows: 200, WrongID: 1}},
+		"another's id":       {lie: func(o *mywire.OK, _ *[]fakeRow) { o.LastInsertID-- }, want: load.Audit{Rows: 200, WrongID: 1}},
+		"another's values":   {lie: func(_ *mywire.OK, s *[]fakeRow) { (*s)[0].client = 77 }, want: load.Audit{Rows: 200, Lost: 1, Unexpected: 1}},
+		"a number to come":   {lie: func(_ *mywire.OK, s *[]fakeRow) { (*s)[0].n += 1000 }, want: load.Audit{Rows: 200, Lost: 1, Unexpected: 1}},
+		"a row nobody wrote": {lie: func(_ *mywire.OK, s *[]fakeRow) { *s = append(*s, fakeRow{9999, -1, -1}) }, want: load.Audit{Rows: 201, Unexpected: 1}},
 	} {
 		for _, text := range []bool{false, true} {
 			f := startFake(t, func(n int64, told *mywire.OK, stored *[]fakeRow) {
@@ -148,8 +148,8 @@ func TestVerifyFindsEveryLie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := (load.Audit{Rows: a.Rows, Lost: a.Lost, Twice: a.Twice, Uncalled: a.Uncalled, Misnamed: a.Misnamed, Undecided: a.Undecided}); got.Rows != tc.want.Rows ||
-				got.Lost != tc.want.Lost || got.Twice != tc.want.Twice || got.Uncalled != tc.want.Uncalled || got.Misnamed != tc.want.Misnamed || got.Undecided != 0 {
+			if got := (load.Audit{Rows: a.Rows, Lost: a.Lost, Twice: a.Twice, Unexpected: a.Unexpected, WrongID: a.WrongID, Undecided: a.Undecided}); got.Rows != tc.want.Rows ||
+				got.Lost != tc.want.Lost || got.Twice != tc.want.Twice || got.Unexpected != tc.want.Unexpected || got.WrongID != tc.want.WrongID || got.Undecided != 0 {
 				t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 			}
 			if (a.Err() != nil) != (name != "the truth") {

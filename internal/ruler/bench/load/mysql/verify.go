@@ -76,7 +76,7 @@ func (v *verifier) row(columns [][]byte) error {
 	}
 	// An operation that was never answered has no id to compare.
 	if told := v.ids[client]; n < int64(len(told)) && told[n] != 0 && told[n] != id {
-		v.checker.Misnamed(client, n, told[n], id)
+		v.checker.WrongID(client, n, told[n], id)
 	}
 	return nil
 }

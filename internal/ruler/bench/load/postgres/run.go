@@ -104,15 +104,15 @@ func (c *client) Judge() *load.Wrong {
 	if wrong == "" {
 		return nil
 	}
-	w := &load.Wrong{Class: trimZero(c.reply.answer.code[:]), Text: wrong + " " + c.reply.detail, Fate: load.Refused}
+	w := &load.Wrong{Class: trimZero(c.reply.answer.code[:]), Text: wrong + " " + c.reply.detail, Effect: load.Refused}
 	switch {
 	case w.Class == "":
-		w.Class, w.Fate = "wrong answer", load.Claimed
+		w.Class, w.Effect = "wrong answer", load.Claimed
 	case w.Class[:2] == "08" || w.Class[:2] == "57":
-		w.Fate = load.Unknown // the connection failed or was ended: it may have been executed
+		w.Effect = load.Unknown // the connection failed or was ended: it may have been executed
 	}
 	return w
 }
 
-// Farewell is a Terminate message.
-func (*client) Farewell() []byte { return []byte{'X', 0, 0, 0, 4} }
+// Quit is a Terminate message.
+func (*client) Quit() []byte { return []byte{'X', 0, 0, 0, 4} }

@@ -140,7 +140,7 @@ func TestTableIsReadInPiecesOfAnySize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.Rows != 4 || a.Uncalled != 4 { // nothing was sent
+		if a.Rows != 4 || a.Unexpected != 4 { // nothing was sent
 			t.Errorf("in pieces of %d: %+v", piece, *a)
 		}
 	}
