@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -26,6 +27,10 @@ type Options struct {
 	Mutations consensus.Mutations
 	Defects   Defects
 	Trace     io.Writer // receives a trace of the run
+
+	// Heal is how long, in virtual time, a cluster without faults may take to answer all
+	// requests and to agree. Default: 30 s.
+	Heal time.Duration
 }
 
 // Config is the configuration of a run.
@@ -74,12 +79,9 @@ type Result struct {
 	Stats      Stats       // of the run
 }
 
-// healing is how long, in virtual time, a cluster without faults may take to answer all
-// requests and to agree.
-const healing = int64(30 * time.Second)
-
 // Run runs one seed and checks it.
 func Run(o Options) (result Result, err error) {
+	o.Heal = cmp.Or(o.Heal, 30*time.Second)
 	w := &World{
 		Options: o, random: newRandom(o.Seed), sum: newHash(), lastAddr: consensus.FirstClient,
 		leaders: map[uint64]uint64{}, openers: map[uint64]uint64{}, images: map[uint64]uint64{},
@@ -284,12 +286,12 @@ func (w *World) play() {
 	}
 	w.healing = true
 	w.heal()
-	if !w.until(w.now+healing, w.served) && len(w.Violations) == 0 {
+	if !w.until(w.now+int64(w.Heal), w.served) && len(w.Violations) == 0 {
 		w.unserved()
 		return
 	}
 	w.over = true
-	if !w.until(w.now+healing, w.agreed) && len(w.Violations) == 0 {
+	if !w.until(w.now+int64(w.Heal), w.agreed) && len(w.Violations) == 0 {
 		w.disagreed()
 	}
 }
@@ -308,7 +310,7 @@ func (w *World) served() bool {
 func (w *World) unserved() {
 	for _, o := range w.history {
 		if o.returned == 0 && !w.sessions[o.session].crashed {
-			w.violate("liveness", "no answer after %d s without faults: %v", healing/int64(time.Second), o)
+			w.violate("liveness", "no answer after %d s without faults: %v", w.Heal/time.Second, o)
 			return
 		}
 	}
@@ -355,5 +357,5 @@ func (w *World) disagreed() {
 			text += fmt.Sprintf("; %d: term %d view %d leader %d applied %d of %d, %d intents, %d in the pool", r.id, s.Term, s.View, s.Leader, s.Applied, s.Last, s.Intents, s.Pool)
 		}
 	}
-	w.violate("convergence", "after %d s without faults or load%s", healing/int64(time.Second), text)
+	w.violate("convergence", "after %d s without faults or load%s", w.Heal/time.Second, text)
 }
