@@ -194,6 +194,7 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		}
 	}
 	ok := a.OK()
+	u.warned = u.warned || ok.Warnings > 0
 	u.end = len(u.resp) - a.Tail()
 	changed := ok.Status&mywire.StatusSessionState != 0
 	u.stateful = u.stateful || changed && u.flight != nil && !onlyCounts(u, ok.State)
@@ -335,7 +336,7 @@ func (c *client) answered(b *backend, u *unit) {
 	case b.lastUser != c:
 		b.lastUser = nil // a command that clears part of the diagnostics
 	}
-	if u.failed || u.ok.Warnings > 0 {
+	if u.failed || u.warned {
 		b.warned = c
 	}
 	if u.cmd == mywire.ComStmtPrepare {

@@ -164,8 +164,17 @@ func (l *lastStatement) note(u *unit) {
 	if u.cmd == mywire.ComStmtPrepare && showsDiagnostics(&u.st.info) {
 		return // and neither does preparing it
 	}
+	before := l.warnings > 0 || l.failed
 	switch {
-	case l.warnings == 0 && !l.failed || !u.keepsDiagnostics():
+	case u.effects.Has(myscan.EffMulti) && u.ok.Warnings == 0 && (u.warned || before && u.c.p.facts.mariadb):
+		// Those of an earlier statement may still be there: the last one may have cleared none.
+		lost := l.spread && !u.warned
+		l.clear()
+		l.failed, l.spread = true, lost
+		if lost {
+			l.on = nil
+		}
+	case !before || !u.keepsDiagnostics():
 		l.clear()
 		l.warnings = u.ok.Warnings
 	case l.spread:

@@ -61,6 +61,7 @@ type unit struct {
 	unjudged     int            // one more than its position among its client's unjudged statements; 0: none
 	reported     trackedChanges // weir's own: changes that the answer reports
 	reportedVars int            // ... and the number of variables in them
+	warned       bool           // one of its results had warnings
 	overdue      bool           // weir kills it because it has run for too long
 	dead         bool           // killed or disconnected while it waited
 	retry        bool           // the answer is withheld, and the unit runs again

@@ -65,6 +65,29 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 	})
 }
 
+// What a text of several statements leaves is what its last statement has not cleared: the
+// answer to that one does not say.
+func TestWarningsOfTextsOfSeveralStatements(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server, "CREATE TABLE t (a INT)")
+		w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 2 })
+		for _, text := range []string{"INSERT IGNORE INTO t VALUES ('6x'); SHOW WARNINGS", "INSERT IGNORE INTO t VALUES ('6x'); SELECT 1", "SELECT 1; SELECT 2", "SELECT 1; DELETE FROM t"} {
+			ask := func(c *wire) reply {
+				c.try(c.query("SHOW WARNINGS"))
+				c.must("INSERT IGNORE INTO t VALUES ('7x')")
+				c.try(c.query(text))
+				defer func() { _ = c.Close() }()
+				return c.try(c.query("SHOW WARNINGS"))
+			}
+			want := ask(dialAt(t, server.Addr(), db, nil))
+			if got := ask(w.dial(nil)); got.text != want.text && got.code() != mywire.ErrNotSupportedYet {
+				t.Errorf("%s\n  weir %s %v\ndirect %s", text, got.text, got.lost, want.text)
+			}
+		}
+	})
+}
+
 // A prepared question for warnings finds those that were there when it was prepared, or is
 // refused, with a cursor as well.
 func TestPreparedQuestionsForWarnings(t *testing.T) {
