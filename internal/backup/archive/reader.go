@@ -271,7 +271,7 @@ func openFile(ctx context.Context, location string, opts ReadOptions) (*Reader, 
 func OpenStream(ctx context.Context, in io.Reader, opts ReadOptions) (*Reader, error) {
 	var size int64
 	f, ok := in.(*os.File)
-	end := func() error { return nil }
+	place, end := "the stream", func() error { return nil }
 	if ok {
 		info, err := f.Stat()
 		if err != nil {
@@ -285,16 +285,22 @@ func OpenStream(ctx context.Context, in io.Reader, opts ReadOptions) (*Reader, e
 			return nil, fmt.Errorf("open stream: %w", err)
 		}
 		end = f.Close
+	} else {
+		place = f.Name()
 	}
-	t, err := newTarReader(f, size, f.Name())
+	t, err := newTarReader(f, size, place)
 	if err != nil {
 		return nil, errors.Join(err, end())
 	}
-	dir := ""
+	dir, files := "", 0
 	for o := range t.List(ctx, "", true) {
+		files++
 		if found, ok := strings.CutSuffix(o.Name, manifestName); ok && strings.Count(o.Name, "/") <= 1 {
 			dir = found
 		}
+	}
+	if files == 0 {
+		return nil, errors.Join(fmt.Errorf("open %s: it holds no backup", place), end())
 	}
 	r, err := openDir(ctx, t, dir, opts)
 	if err != nil {

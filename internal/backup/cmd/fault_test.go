@@ -268,6 +268,11 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 			}
 		})
 	}
+	t.Run("stopped at", func(t *testing.T) {
+		defer change(chunks[0], func(b []byte) []byte { return b[:10] })()
+		program.Refuse(t, cli.ExitFailed, []string{chunk, "the restore is unfinished; --resume continues it"},
+			"restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_stopped", "--keep-going=false")
+	})
 	t.Run("missing", func(t *testing.T) {
 		if err := os.Rename(chunks[0], chunks[0]+".away"); err != nil {
 			t.Fatal(err)

@@ -255,7 +255,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		err = errors.Join(err, v.report(m, result, nil, stdout))
 	}
 	if err != nil {
-		if ctx.Err() != nil && !v.quiet && !v.options.DryRun {
+		if continues(ctx, result, err) && log == nil && !v.quiet && !v.options.DryRun {
 			fmt.Fprintln(stderr, "the restore is unfinished; --resume continues it")
 		}
 		if differs(err) {
@@ -270,6 +270,13 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		}
 	}
 	return v.report(m, result, replayed, stdout)
+}
+
+// continues reports whether a restore has left something that --resume continues, and its error
+// does not say so.
+func continues(ctx context.Context, r *restore.Result, err error) bool {
+	said := errors.Is(err, restore.ErrBeside) || errors.Is(err, restore.ErrTriggered)
+	return ctx.Err() != nil || len(r.Plan) > 0 && !r.Ended && !said
 }
 
 // leave writes what is left to do into a file, and lists the failures except the one that the
