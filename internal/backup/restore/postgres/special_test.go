@@ -260,7 +260,7 @@ CREATE TABLE a (id int REFERENCES m, z int REFERENCES z, doc text); INSERT INTO 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "in force") {
+	if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "are active") {
 		t.Errorf("warnings: %q", res.Warnings)
 	}
 	if got := r.psql(target, "SELECT count(*) FROM a JOIN m USING (id)"); got != "5000" {
