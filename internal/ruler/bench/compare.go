@@ -24,14 +24,20 @@ type Comparison struct {
 // comparisonMargin is the smallest difference worth a claim.
 const comparisonMargin = 0.03
 
-// comparedMetrics are the metrics in which cases are compared.
-var comparedMetrics = []string{"rate", "p50", "p99", "cpu", "cpu_server", "acked_rate", "deliver_p95", "stored", "peak"}
+// comparedMetrics are the keys of the metrics in which cases are compared.
+func comparedMetrics(subjects []*Subject) []string {
+	keys := []string{"rate", "p50", "p99", "cpu", "cpu_server"}
+	for _, s := range subjects {
+		keys = append(keys, s.Compared...)
+	}
+	return keys
+}
 
 // Compare compares b with a, round by round, in one metric.
 func Compare(a, b *Case, metric string) (Comparison, error) {
-	m, ok := MetricByKey(metric)
+	m, ok := MetricByKey(metric, subjectsOf(a, b)...)
 	if !ok {
-		return Comparison{}, fmt.Errorf("compare: no metric %q", metric)
+		return Comparison{}, fmt.Errorf("compare %s with %s: neither has a metric %q", b.Name, a.Name, metric)
 	}
 	xs, ys, leftOut := pairs(a, b, m)
 	c := Comparison{A: a.Name, B: b.Name, Metric: metric, Differs: differing(a.Factors, b.Factors)}

@@ -28,6 +28,8 @@ type Diff struct {
 	OnlyB   []string  `json:"only_b,omitempty"` // cases that the first result lacks
 	// Warnings list other differences and problems.
 	Warnings []string `json:"warnings,omitempty"`
+
+	subjects []*Subject // those of both results
 }
 
 // DiffEnd identifies one of the two results.
@@ -49,8 +51,10 @@ type DiffOptions struct {
 	// Paired compares rounds of the same number as pairs. It is right only if the two runs took
 	// turns; two runs one after the other have no rounds in common. Default: false.
 	Paired bool
-	// Metrics are the keys to compare. Default: comparedMetrics.
+	// Metrics are the keys to compare. Default: those in which the cases of a result are compared.
 	Metrics []string
+	// Subjects are subjects whose metrics may be asked for even if no sample has them.
+	Subjects []*Subject
 	// Cases to compare. Default: all.
 	Cases []string
 	// Margin is the smallest difference worth a claim. Default: 3 %.
@@ -72,17 +76,22 @@ func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
 	if o.Margin == 0 {
 		o.Margin = comparisonMargin
 	}
+	subjects := a.Subjects()
+	for _, s := range slices.Concat(b.Subjects(), o.Subjects) {
+		subjects = withSubject(subjects, s)
+	}
 	if len(o.Metrics) == 0 {
-		o.Metrics = comparedMetrics
+		o.Metrics = comparedMetrics(subjects)
 	}
 	for _, key := range o.Metrics {
-		if _, ok := MetricByKey(key); !ok {
-			return nil, fmt.Errorf("compare results: no metric %q; there are %s", key, strings.Join(metricKeys(), ", "))
+		if _, ok := MetricByKey(key, subjects...); !ok {
+			return nil, fmt.Errorf("compare results: no metric %q; there are %s", key, strings.Join(metricKeys(subjects), ", "))
 		}
 	}
 	d := &Diff{
 		Schema: DiffSchema, Experiment: b.Experiment.Name, Paired: o.Paired,
 		A: DiffEnd{a.ID, a.Started, a.Env.Commit}, B: DiffEnd{b.ID, b.Started, b.Env.Commit},
+		subjects: subjects,
 	}
 	reasons := incomparable(a, b)
 	common := d.match(a, b, o.Cases)
@@ -126,7 +135,7 @@ func (d *Diff) match(a, b *Result, wanted []string) (common []string) {
 
 func (d *Diff) rows(a, b *Case, o DiffOptions) {
 	for _, key := range o.Metrics {
-		m, _ := MetricByKey(key)
+		m := MustMetric(key, d.subjects...)
 		c := Comparison{A: a.Name, B: b.Name, Metric: key}
 		if o.Paired {
 			xs, ys, leftOut := pairs(a, b, m)
@@ -266,9 +275,9 @@ func unionOfKeys(a, b map[string]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-func metricKeys() []string {
+func metricKeys(subjects []*Subject) []string {
 	var keys []string
-	for _, m := range Metrics() {
+	for _, m := range Metrics(subjects...) {
 		keys = append(keys, m.Key)
 	}
 	return keys

@@ -16,7 +16,7 @@ func DiffDocument(env *measure.Environment, diffs ...*Diff) *report.Doc {
 		s := x.section()
 		t := report.Table{Columns: diffColumns("verdict"), Note: x.note()}
 		for _, c := range x.Rows {
-			t.Rows = append(t.Rows, append(comparisonCells(c), report.Cell{Text: verdictText(c), Strong: c.Verdict == Better || c.Verdict == Worse}))
+			t.Rows = append(t.Rows, append(x.comparisonCells(c), report.Cell{Text: verdictText(c), Strong: c.Verdict == Better || c.Verdict == Worse}))
 		}
 		s.Tables = append(s.Tables, t)
 		d.Sections = append(d.Sections, s)
@@ -40,7 +40,7 @@ func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
 			if r.Outcome == GateUndecided && r.Needed > 0 {
 				outcome += fmt.Sprintf(" (about %d rounds would)", r.Needed)
 			}
-			t.Rows = append(t.Rows, append(comparisonCells(r.Comparison),
+			t.Rows = append(t.Rows, append(g.comparisonCells(r.Comparison),
 				report.Cell{Text: lossText(r)},
 				report.Cell{Text: fmt.Sprintf("%.1f %%", 100*r.Allowed)},
 				report.Cell{Text: outcome, Strong: r.Outcome != GatePassed}))
@@ -63,7 +63,7 @@ func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 		},
 		Note: "In turn: the largest difference that two sides measured in turn leave open. Apart: the largest difference between two stretches of the run. A gate with --noise ignores smaller losses.",
 	}
-	for _, m := range Metrics() {
+	for _, m := range Metrics(r.Subjects()...) {
 		if f, ok := floors[m.Key]; ok && !m.Detail {
 			t.Rows = append(t.Rows, report.Cells(m.Name, Figure(r.Cases[0].Summary[m.Key].Median)+" "+m.Unit,
 				fmt.Sprintf("%.1f %%", 100*f.Paired), fmt.Sprintf("%.1f %%", 100*f.Apart)))
@@ -91,8 +91,8 @@ func diffColumns(fifth string) []report.Column {
 	}
 }
 
-func comparisonCells(c Comparison) []report.Cell {
-	m, _ := MetricByKey(c.Metric)
+func (d *Diff) comparisonCells(c Comparison) []report.Cell {
+	m, _ := MetricByKey(c.Metric, d.subjects...)
 	return report.Cells(c.B, m.Name, multiple(c.Ratio.Median)+"x", c.Ratio.Range(multiple))
 }
 

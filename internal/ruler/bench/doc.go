@@ -7,7 +7,11 @@
 // findings that rules compute from the numbers. "Cannot tell" is a verdict.
 //
 // The package starts nothing and imports no product. The scenarios of a product are in a
-// package below this one, next to the load generators. The result format has optional parts for
-// messages (Outbox), key-value stores (KV) and moved data (Transfer), and the rules about them
-// apply to any program that does such work.
+// package below this one, next to the load generators.
+//
+// A sample may have parts about its subject: messages, moved data, a key-value store. The core
+// does not know what is in them. A Subject brings their type, their metrics and their rules,
+// which apply to any program that does such work. Those of weir's benchmarks are in the packages
+// below subject. Who reads results passes the subjects that it knows; other parts are kept as
+// they are.
 package bench

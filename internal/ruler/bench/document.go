@@ -46,7 +46,7 @@ func Document(title string, results ...*Result) *report.Doc {
 func CaseTable(r *Result, keys ...string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "in flight", Numeric: true}}}
 	var shown []Metric
-	for _, m := range Metrics() {
+	for _, m := range Metrics(r.Subjects()...) {
 		if len(keys) > 0 && !slices.Contains(keys, m.Key) || len(keys) == 0 && m.Detail {
 			continue
 		}
@@ -88,7 +88,7 @@ func MetricTable(r *Result, title string, keys ...string) []report.Table {
 		return !slices.ContainsFunc(r.Cases, func(c *Case) bool { _, ok := c.Summary[key]; return ok })
 	})
 	for _, key := range keys {
-		m := MustMetric(key)
+		m := MustMetric(key, r.Subjects()...)
 		t.Columns = append(t.Columns, report.Column{Name: strings.TrimPrefix(m.Name, "readers "), Unit: m.Unit, Numeric: true})
 	}
 	for _, c := range r.Cases {
@@ -139,7 +139,7 @@ func ComparisonTable(r *Result) report.Table {
 		Note: "Medians of paired log ratios with 95 % intervals. Differences below 3 % count as none; better and worse are said only when chance alone would do it in less than 1 of 100 runs.",
 	}
 	for _, c := range r.Comparisons {
-		m, _ := MetricByKey(c.Metric)
+		m, _ := MetricByKey(c.Metric, r.Subjects()...)
 		verdict := string(c.Verdict)
 		if c.Needed > 0 {
 			verdict += fmt.Sprintf(" (about %d rounds would)", c.Needed)

@@ -247,7 +247,7 @@ func FuzzReadRecords(f *testing.F) {
 	f.Add([]byte(`{"schema":"weir.bench/1","key":"x/a/0","sample":{"ops":3}}` + "\n"))
 	f.Add([]byte("{\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, whole, err := readRecords(b); err == nil && (whole > len(b) || whole > 0 && b[whole-1] != '\n') {
+		if _, whole, err := readRecords(b, nil); err == nil && (whole > len(b) || whole > 0 && b[whole-1] != '\n') {
 			t.Errorf("%d of %d bytes are whole lines", whole, len(b))
 		}
 	})

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,8 +27,8 @@ type Finding struct {
 	Advice   string   `json:"advice,omitempty"`
 }
 
-// found is a finding with its evidence, if there is any.
-func found(evidence []string, f Finding) []Finding {
+// Found is a finding with its evidence, if there is any.
+func Found(evidence []string, f Finding) []Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
@@ -35,29 +36,45 @@ func found(evidence []string, f Finding) []Finding {
 	return []Finding{f}
 }
 
-// Findings applies all rules to an evaluated result. Each rule is a pure function that returns
-// nothing if the numbers do not support its claim.
-func Findings(r *Result) []Finding {
-	var out []Finding
-	if r.transfers() {
-		return transferFindings(r)
+// Rule is a pure function that returns nothing if the numbers do not support its claim.
+type Rule func(*Result) []Finding
+
+// Rules are the rules that apply to a result, in the order of their findings.
+type Rules struct {
+	Figures  []Rule // about the figures
+	Limits   []Rule // about what they are bound by
+	Promises []Rule // about what cases are said to do, and do not
+	Trust    []Rule // about how far the figures can be trusted
+}
+
+// coreRules are the rules for results of any subject.
+func coreRules() Rules {
+	return Rules{
+		Figures:  []Rule{sweetSpot, adaptive, BaselineRatio, constraints, cliff, mixed},
+		Limits:   []Rule{dominantSegment, coldPool, poolSize, insideServer, saturation, serverCPU, commitBound, grouping, windowCap},
+		Promises: []Rule{windows, tooShort, invalid},
+		Trust:    []Rule{Partial, Disturbed, generator, unsettled, stalls, littlesLaw, Confounded, Failures, Noise},
 	}
-	for _, rule := range []func(*Result) []Finding{
-		// Rules about the figures,
-		sweetSpot, adaptive, baselineRatio, constraints, cliff, mixed, hiddenRows,
-		// what they are bound by,
-		dominantSegment, coldPool, poolSize, insideServer, saturation, serverCPU, commitBound, grouping, windowCap,
-		// and how far they can be trusted.
-		windows, tooShort, ledgers, partial, disturbed, generator, unsettled, stalls, littlesLaw, confounded, failures, noise,
-	} {
+}
+
+// Findings applies the rules of the core and of the result's subjects to an evaluated result.
+func Findings(r *Result) []Finding {
+	rules := coreRules()
+	for _, s := range r.Subjects() {
+		if s.Rules != nil {
+			s.Rules(r, &rules)
+		}
+	}
+	var out []Finding
+	for _, rule := range slices.Concat(rules.Figures, rules.Limits, rules.Promises, rules.Trust) {
 		out = append(out, rule(r)...)
 	}
 	return out
 }
 
-// baselineRatio states the throughput of each case relative to the baseline. It leaves out
+// BaselineRatio states the throughput of each case relative to the baseline. It leaves out
 // cases that differ in more than one factor: their ratio has no single cause (see confounded).
-func baselineRatio(r *Result) []Finding {
+func BaselineRatio(r *Result) []Finding {
 	var out []Finding
 	for _, c := range r.Comparisons {
 		if c.Metric != "rate" || len(c.Differs) > 1 {

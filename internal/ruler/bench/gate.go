@@ -51,7 +51,7 @@ func (d *Diff) Judge(maxLoss float64, floors map[string]Floor) *Gate {
 		}
 	}
 	for _, c := range d.Rows {
-		m, ok := MetricByKey(c.Metric)
+		m, ok := MetricByKey(c.Metric, d.subjects...)
 		if !ok || m.Neutral {
 			continue
 		}
@@ -108,7 +108,7 @@ func NoiseFloor(r *Result) (map[string]Floor, error) {
 	}
 	a, b := r.Cases[0], r.Cases[1]
 	out := make(map[string]Floor)
-	for _, m := range Metrics() {
+	for _, m := range Metrics(r.Subjects()...) {
 		c, err := Compare(a, b, m.Key)
 		if err != nil || m.Neutral || c.Ratio.N < minUndisturbed || c.Ratio.Lo <= 0 {
 			continue

@@ -1,4 +1,4 @@
-package bench
+package bench_test
 
 import (
 	"bytes"
@@ -16,13 +16,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
 // full returns a result in which every field has a value: what the schema can
 // hold.
-func full(t *testing.T) *Result {
+func full(t *testing.T) *bench.Result {
 	t.Helper()
 	hist := func(ns ...int64) *measure.Hist {
 		h := &measure.Hist{}
@@ -38,16 +43,16 @@ func full(t *testing.T) *Result {
 		UserSeconds: 0.5, SystemSeconds: 0.25, RSSBytes: 1 << 20, PeakRSSBytes: 2 << 20, Voluntary: 10, Involuntary: 3,
 		Threads: 4, Processes: 1, ReadCalls: 100, WriteCalls: 200, CallsKnown: true,
 	}
-	boundary := &Boundary{
+	boundary := &bench.Boundary{
 		Acquire: hist(100), Query: hist(800),
-		Segments:     []Segment{{Name: SegmentQueue, Hist: hist(100, 200)}, {Name: SegmentServer, Hist: hist(900, 1800)}},
+		Segments:     []bench.Segment{{Name: bench.SegmentQueue, Hist: hist(100, 200)}, {Name: bench.SegmentServer, Hist: hist(900, 1800)}},
 		ArrivalKnown: true, Overtaken: 1, RoundTrips: 2, Cold: true, PoolMax: 5, Connects: 5,
-		Inside:      []ServerPart{{Name: "execution", MeanNs: 400, Source: "pg_stat_statements", Nested: true}},
+		Inside:      []bench.ServerPart{{Name: "execution", MeanNs: 400, Source: "pg_stat_statements", Nested: true}},
 		Unavailable: []string{"eBPF: not permitted"},
 	}
 	limit, floor := 2.5, 100.0
-	r := &Result{
-		Schema: Schema, ID: "fixture-20260102-030405",
+	r := &bench.Result{
+		Schema: bench.Schema, ID: "fixture-20260102-030405",
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Finished: time.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC),
 		Env: measure.Environment{
 			Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), CPU: "Example CPU", Cores: 2, GOMAXPROCS: 2, MemoryBytes: 8 << 30,
@@ -58,50 +63,52 @@ func full(t *testing.T) *Result {
 			PressureBefore: measure.Pressure{Known: true, CPUSome: 1, IOSome: 2, MemSome: 3, Load1: 0.5, Runnable: 1},
 			PressureAfter:  measure.Pressure{Known: true, CPUSome: 4, IOSome: 5, MemSome: 6, Load1: 1.5, Runnable: 2},
 		},
-		Experiment: Description{
+		Experiment: bench.Description{
 			Name: "fixture", Title: "All fields", Factors: map[string]string{"clients": "8"}, Rounds: 2, Warmup: 1, Loop: "open",
 			Baseline: "a", Sweep: "window", Adaptive: "auto", SweepUnit: "ms", Shuffle: true,
-			Constraints: []Constraint{{Metric: "p99", Max: &limit}, {Metric: "rate", Min: &floor}},
+			Constraints: []bench.Constraint{{Metric: "p99", Max: &limit}, {Metric: "rate", Min: &floor}},
 		},
 		Warnings: []string{"a warning of the run"}, Partial: true,
-		Overhead: []Overhead{{
+		Overhead: []bench.Overhead{{
 			Concurrency: 8, SliceSeconds: 0.06,
-			Rate: Interval{Median: 0.98, Lo: 0.97, Hi: 0.99, N: 40, Confidence: 0.95, Method: "bootstrap of the median log ratio", P: 0.001},
-			CPU:  Interval{Median: 1.05, Lo: 1.03, Hi: 1.07, N: 40, Confidence: 0.95, Method: "bootstrap of the median log ratio", P: 0.001},
+			Rate: bench.Interval{Median: 0.98, Lo: 0.97, Hi: 0.99, N: 40, Confidence: 0.95, Method: "bootstrap of the median log ratio", P: 0.001},
+			CPU:  bench.Interval{Median: 1.05, Lo: 1.03, Hi: 1.07, N: 40, Confidence: 0.95, Method: "bootstrap of the median log ratio", P: 0.001},
 		}},
 	}
 	for i, name := range []string{"a", "b", "broken"} { // the last one broke a promise
 
-		c := &Case{Name: name, Factors: map[string]string{"window": name}}
+		c := &bench.Case{Name: name, Factors: map[string]string{"window": name}}
 		for round := range 2 {
-			c.Samples = append(c.Samples, Sample{
+			c.Samples = append(c.Samples, bench.Sample{
 				Round: round, Started: time.Date(2026, 1, 2, 3, 4, 10*round+i, 0, time.UTC), Seconds: 1, Ops: 2,
 				Errors: map[string]int64{"40001": 1}, InFlight: 8, MeanInFlight: 7.5,
 				Latency: hist(1000, 2000), Service: hist(900, 1900), FailedLatency: hist(5000), Boundary: boundary,
 				Series: &measure.Series{IntervalSeconds: 1, Intervals: []measure.Interval{{Ops: 2, Errors: 1, P50Ns: 1000, P99Ns: 2000, MaxNs: 2000}}},
-				Cold:   &Cold{Seconds: 0.5, Ops: 1, Latency: hist(9000), Boundary: boundary, Steady: true},
+				Cold:   &bench.Cold{Seconds: 0.5, Ops: 1, Latency: hist(9000), Boundary: boundary, Steady: true},
 				Generator: &measure.Generator{
 					TargetRate: 3, Intended: 3, Dropped: 1, Answered: 2, Unfinished: 1, MaxBacklog: 1,
 					LateP50Ns: 50_000, LateP99Ns: 90_000, LateMaxNs: 100_000, CPUShare: 0.1, PauseShare: 0.01, PauseMaxNs: 1000,
 				},
 				Rates:     map[string]float64{"enqueue": 1, "consume": 1},
-				Processes: map[string]measure.Usage{RoleClient: usage, RoleProxy: usage, RoleServer: usage},
+				Processes: map[string]measure.Usage{bench.RoleClient: usage, bench.RoleProxy: usage, bench.RoleServer: usage},
 				Machine: &measure.Activity{
 					Seconds: 1, BusySeconds: 1, StealSeconds: 0.5, CPUKnown: true, CPUWait: 0.1, IOWait: 0.2, IOWaitAll: 0.05,
 					MemoryWait: 0.01, PressureKnown: true,
 				},
-				Server: &ServerCounters{Ops: 2, Fsyncs: 1, LogWrites: 2, LogBytes: 300, LogRecords: 4, Commits: 2, Rollbacks: 1, PageRequests: 12, PageReads: 2},
-				Groups: &Groups{Flushes: 1, Items: 2, Largest: 2},
-				Outbox: &Outbox{
-					PayloadBytes: 512, AckedSeconds: 1.5, FromStart: hist(3000, 4000), FromCommit: hist(1000, 2000), MaxLag: 2,
-					Lag:      []LagPoint{{AtSeconds: 0.1, Committed: 2, Delivered: 1}},
-					Ledger:   Ledger{Handed: 9, Committed: 7, Unknown: 1, Delivered: 6, Lost: 1, Duplicates: 2, Disordered: 3, Strangers: 4, Pending: 5},
-					Settings: map[string]string{"claim": "poll"}, ClaimPages: 0.5,
-				},
-				Transfer: &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7, Inside: map[string]float64{InsideServer: 60, "goroutines": 16}},
-				KV: &KV{
-					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Fast: new(int64(1)), Missed: 1, Checked: 2, Wrong: 3,
-					Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},
+				Server: &bench.ServerCounters{Ops: 2, Fsyncs: 1, LogWrites: 2, LogBytes: 300, LogRecords: 4, Commits: 2, Rollbacks: 1, PageRequests: 12, PageReads: 2},
+				Groups: &bench.Groups{Flushes: 1, Items: 2, Largest: 2},
+				Parts: []bench.Part{
+					&messages.Outbox{
+						PayloadBytes: 512, AckedSeconds: 1.5, FromStart: hist(3000, 4000), FromCommit: hist(1000, 2000), MaxLag: 2,
+						Lag:      []messages.LagPoint{{AtSeconds: 0.1, Committed: 2, Delivered: 1}},
+						Ledger:   messages.Ledger{Handed: 9, Committed: 7, Unknown: 1, Delivered: 6, Lost: 1, Duplicates: 2, Disordered: 3, Strangers: 4, Pending: 5},
+						Settings: map[string]string{"claim": "poll"}, ClaimPages: 0.5,
+					},
+					&moves.Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7, Inside: map[string]float64{moves.InsideServer: 60, "goroutines": 16}},
+					&kvs.KV{
+						StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Fast: new(int64(1)), Missed: 1, Checked: 2, Wrong: 3,
+						Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},
+					},
 				},
 				Pressure:    measure.Pressure{Known: true, CPUSome: 1, IOSome: 2, MemSome: 3, Load1: 0.5, Runnable: 1},
 				FsyncBefore: flush(60_000), FsyncAfter: flush(61_000),
@@ -125,7 +132,7 @@ func TestFixtureFillsEveryField(t *testing.T) {
 	filled, seen := make(map[string]bool), make(map[string]bool)
 	visit = func(v reflect.Value, path string) {
 		switch v.Kind() {
-		case reflect.Pointer:
+		case reflect.Pointer, reflect.Interface:
 			if !v.IsNil() {
 				visit(v.Elem(), path)
 			}
@@ -177,7 +184,7 @@ func TestSchemaIsWhatItWas(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
 		t.Errorf("results are written otherwise than %s has it (-want +got); within version 1 fields may only be added. Rewritten by -update:\n%s", path, diff)
 	}
-	back, err := ReadResult(bytes.NewReader(want))
+	back, err := bench.ReadResult(bytes.NewReader(want), subject.All()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +200,7 @@ func TestSchemaIsWhatItWas(t *testing.T) {
 // testdata/result-v1-first.json was written before the schema got its later
 // fields. It must be read for as long as version 1 is.
 func TestFirstResultsOfVersion1AreRead(t *testing.T) {
-	r, err := ReadFile(filepath.Join("testdata", "result-v1-first.json"))
+	r, err := bench.ReadFile(filepath.Join("testdata", "result-v1-first.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,5 +247,49 @@ func TestSchemaIsDocumented(t *testing.T) {
 		if !regexp.MustCompile("`" + name + `(\[\]|\{\})?` + "`").Match(doc) {
 			t.Errorf("docs/schema.md does not name `%s`", name)
 		}
+	}
+}
+
+// A part of a subject that the reader does not know is neither lost nor changed, and its
+// metrics and rules do not apply.
+func TestUnknownPartsAreKept(t *testing.T) {
+	want, err := os.ReadFile(filepath.Join("testdata", "result-v1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range [][]*bench.Subject{nil, {kvs.Subject}, {moves.Subject, messages.Subject}} {
+		r, err := bench.ReadResult(bytes.NewReader(want), known...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, has := r.Cases[0].Summary["strong_p50"]; has != slices.Contains(known, kvs.Subject) {
+			t.Errorf("%d known subjects: a metric of key-value stores: %v", len(known), has)
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := bench.ReadResult(bytes.NewReader(b), subject.All()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.MarshalIndent(all, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got)+"\n", "\n")); diff != "" {
+			t.Errorf("%d known subjects: read, written and read by one who knows all, it differs (-want +got):\n%s", len(known), diff)
+		}
+	}
+}
+
+func TestBrokenPartIsNamed(t *testing.T) {
+	b, err := json.Marshal(full(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = bytes.Replace(b, []byte(`"payload_bytes":512`), []byte(`"payload_bytes":"x"`), 1)
+	if _, err := bench.ReadResult(bytes.NewReader(b), subject.All()...); err == nil || !strings.Contains(err.Error(), "a, outbox of round 0: ") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -26,8 +26,9 @@ var (
 )
 
 // ReadResult reads a result and computes summaries and findings anew, so that a later version
-// of weir judges old samples by its own rules.
-func ReadResult(r io.Reader) (*Result, error) {
+// of weir judges old samples by its own rules. It understands the parts of samples that are
+// about the given subjects, and keeps others as they are.
+func ReadResult(r io.Reader, subjects ...*Subject) (*Result, error) {
 	b, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read result: %w", err)
@@ -51,6 +52,13 @@ func ReadResult(r io.Reader) (*Result, error) {
 	}
 	if err := out.Validate(); err != nil {
 		return nil, err
+	}
+	for _, c := range out.Cases {
+		for i := range c.Samples {
+			if err := c.Samples[i].decodeParts(subjects); err != nil {
+				return nil, fmt.Errorf("read result: %s, %w", c.Name, err)
+			}
+		}
 	}
 	out.Evaluate()
 	return &out, nil
@@ -82,13 +90,13 @@ func checkSchema(schema string) error {
 }
 
 // ReadFile reads the result in a file.
-func ReadFile(path string) (*Result, error) {
+func ReadFile(path string, subjects ...*Subject) (*Result, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read result: %w", err)
 	}
 	defer f.Close()
-	r, err := ReadResult(f)
+	r, err := ReadResult(f, subjects...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -98,13 +106,13 @@ func ReadFile(path string) (*Result, error) {
 // ReadPath reads the result in a file, or all results in a directory and its direct
 // subdirectories, in the order of their names. In a directory it skips files that are not
 // results, such as reports, but fails on broken results.
-func ReadPath(path string) ([]*Result, error) {
+func ReadPath(path string, subjects ...*Subject) ([]*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read results: %w", err)
 	}
 	if !info.IsDir() {
-		r, err := ReadFile(path)
+		r, err := ReadFile(path, subjects...)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +145,7 @@ func ReadPath(path string) ([]*Result, error) {
 	slices.Sort(files)
 	var out []*Result
 	for _, name := range files {
-		r, err := ReadFile(name)
+		r, err := ReadFile(name, subjects...)
 		if errors.Is(err, ErrNotResult) {
 			continue
 		}

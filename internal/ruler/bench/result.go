@@ -105,7 +105,7 @@ func (c *Case) Latency() *measure.Hist {
 // summarise fills Summary from the samples.
 func (c *Case) summarise() {
 	c.Summary = make(map[string]Summary)
-	for _, m := range Metrics() {
+	for _, m := range Metrics(c.subjects()...) {
 		if xs := c.values(m); len(xs) > 0 {
 			c.Summary[m.Key] = Summary{MedianInterval(xs, defaultConfidence), m.Unit}
 		}
@@ -114,7 +114,11 @@ func (c *Case) summarise() {
 
 // Values returns a metric of each round that has it.
 func (c *Case) Values(key string) []float64 {
-	return c.values(MustMetric(key))
+	m, ok := MetricByKey(key, c.subjects()...)
+	if !ok {
+		return nil
+	}
+	return c.values(m)
 }
 
 func (c *Case) values(m Metric) []float64 {
@@ -178,7 +182,7 @@ func (r *Result) Evaluate() {
 			if k.Name == base.Name || k.Invalid() {
 				continue
 			}
-			for _, m := range comparedMetrics {
+			for _, m := range comparedMetrics(r.Subjects()) {
 				c, err := Compare(base, k, m)
 				if err == nil && c.Ratio.N > 0 && c.Ratio.Method != "none" {
 					r.Comparisons = append(r.Comparisons, c)

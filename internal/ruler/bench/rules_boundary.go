@@ -177,7 +177,7 @@ func coldPool(r *Result) []Finding {
 		}
 		evidence = append(evidence, text)
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "cold-pool", Severity: Warn,
 		Claim:  fmt.Sprintf("Connections were opened during the measurement: up to %.0f %% of the time is the cost of a cold pool, which a warm pool pays once.", 100*worst),
 		Advice: "Quote warm figures for a service that runs; fill the pool before the first request.",
@@ -206,7 +206,7 @@ func coldQueue(r *Result, c *Case, b *Boundary) float64 {
 	for _, s := range b.Segments {
 		whole += s.Hist.Mean()
 	}
-	for _, o := range likeBut(r, c, "start") {
+	for _, o := range LikeBut(r, c, "start") {
 		w := boundaryOf(o)
 		if w == nil || w.Cold || w.Segment(SegmentQueue) == nil || whole == 0 {
 			continue
@@ -218,10 +218,10 @@ func coldQueue(r *Result, c *Case, b *Boundary) float64 {
 
 // otherPools returns the cases that differ from c only in the size of the pool, the factor
 // "pool".
-func otherPools(r *Result, c *Case) []*Case { return likeBut(r, c, "pool") }
+func otherPools(r *Result, c *Case) []*Case { return LikeBut(r, c, "pool") }
 
-// likeBut returns the other cases that have the factors of c, except for one factor.
-func likeBut(r *Result, c *Case, factor string) []*Case {
+// LikeBut returns the other cases that have the factors of c, except for one factor.
+func LikeBut(r *Result, c *Case, factor string) []*Case {
 	without := func(f map[string]string) map[string]string {
 		f = maps.Clone(f)
 		delete(f, factor)
@@ -352,12 +352,12 @@ func insideServer(r *Result) []Finding {
 		}
 	}
 	return slices.Concat(
-		found(locks, Finding{
+		Found(locks, Finding{
 			ID: "lock-wait", Severity: Warn,
 			Claim:  fmt.Sprintf("Operations wait for each other's locks in the server, during up to %.0f %% of their time.", 100*worstLock),
 			Advice: "Fewer clients, shorter transactions, or rows that fewer of them share; a faster disk or network changes little.",
 		}),
-		found(network, Finding{
+		Found(network, Finding{
 			ID: "network-bound", Severity: Info,
 			Claim:  fmt.Sprintf("Round trips over the network take up to %.0f %% of an operation's time.", 100*worstNetwork),
 			Advice: "Make fewer of them: use pipelining, batches, or one statement in place of several.",

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -88,7 +87,7 @@ func windows(r *Result) []Finding {
 			}
 		}
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "no-batching", Severity: Warn,
 		Claim:  fmt.Sprintf("At %s the window batches nothing: the figures do not show the effect of batching.", strings.Join(at, " and ")),
 		Advice: "Report the size of groups: operations divided by requests sent.",
@@ -147,7 +146,7 @@ func tooShort(r *Result) []Finding {
 		longest = max(longest, most)
 		evidence = append(evidence, fmt.Sprintf("%s: %d rounds of at most %.2g s", c.Name, len(c.Samples), most))
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "too-short", Severity: Warn,
 		Claim:  fmt.Sprintf("Rounds of %.2g s without a warm-up are too short to mean anything: they end before caches, garbage collection and the disk reach their usual pace.", longest),
 		Advice: "Measure for seconds, after a warm-up, and once for ten times as long to see whether the rate holds.",
@@ -212,102 +211,4 @@ func FarFromNominal(sleeps []Slept) []Finding {
 		f.Claim += fmt.Sprintf(" %d levels with different names are the same delay.", len(off))
 	}
 	return []Finding{f}
-}
-
-const (
-	// suspiciousRatio is the compression ratio above which data hides the cost of compression.
-	// suspiciousRate is a rate in MB/s that gzip on one processor cannot reach on rows of a
-	// database.
-	suspiciousRatio = 12
-	suspiciousRate  = 250
-	// workerShare is the share of its nominal work below which a worker waits for other workers
-	// or for a processor.
-	workerShare = 0.5
-)
-
-// tooCompressible finds data that compresses far better than rows of a database do.
-func tooCompressible(r *Result) []Finding {
-	var evidence []string
-	for _, c := range r.Cases {
-		if s, ok := c.Summary["squeeze"]; ok && s.Median >= suspiciousRatio {
-			evidence = append(evidence, fmt.Sprintf("%s: %s times smaller", c.Name, Figure(s.Median)))
-			continue
-		}
-		rate, workers := c.Summary["plain_rate"].Median, workersOf(c)
-		if strings.Contains(c.Name, "gzip") && workers == 1 && rate > suspiciousRate {
-			evidence = append(evidence, fmt.Sprintf("%s: %s MB/s on one processor", c.Name, Figure(rate)))
-		}
-	}
-	return found(evidence, Finding{
-		ID: "hiding-data", Severity: Warn,
-		Claim:  "The data hides the cost of compression: it is compressed faster, or becomes smaller, than rows of a database.",
-		Advice: "Measure with text and numbers as applications write them, and state their compression ratio.",
-	})
-}
-
-// workersOf is the factor workers of a case, 0 if it has none.
-func workersOf(c *Case) int {
-	n, err := strconv.Atoi(c.Factors["workers"])
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// tooManyWorkers finds cases with more workers than processors: by their number, or because
-// they do the work of less than half of them.
-func tooManyWorkers(r *Result) []Finding {
-	var evidence []string
-	if jobs, err := strconv.Atoi(r.Experiment.Factors["jobs"]); err == nil && r.Env.Cores > 0 && jobs > r.Env.Cores {
-		evidence = append(evidence, fmt.Sprintf("%d jobs on %d processors", jobs, r.Env.Cores))
-	}
-	for _, c := range r.Cases {
-		n := workersOf(c)
-		switch {
-		case n < 2:
-		case r.Env.Cores > 0 && n > r.Env.Cores:
-			evidence = append(evidence, fmt.Sprintf("%s: %d workers on %d processors", c.Name, n, r.Env.Cores))
-		default:
-			for _, o := range likeBut(r, c, "workers") {
-				if workersOf(o) != 1 || o.Rate() == 0 {
-					continue
-				}
-				if times := c.Rate() / o.Rate(); times < workerShare*float64(n) {
-					evidence = append(evidence, fmt.Sprintf("%s: %d workers do %.2g times the work of one", c.Name, n, times))
-				}
-			}
-		}
-	}
-	return found(evidence, Finding{
-		ID: "crowded-workers", Severity: Warn,
-		Claim:  "There are more workers than processors for them: their number says nothing about the speed of a processor.",
-		Advice: "State the number of processors as well as workers, and the rate of one worker.",
-	})
-}
-
-// hiddenRows finds relays that only take rows within a time window: older rows are never
-// delivered, and the rate is that of the rest.
-func hiddenRows(r *Result) []Finding {
-	var evidence []string
-	worst := 0.0
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			o := c.Samples[j].Outbox
-			if o == nil || slices.Contains([]string{"", "0s"}, o.Settings["window"]) || o.Ledger.Committed == 0 {
-				continue
-			}
-			share := float64(o.Ledger.Pending) / float64(o.Ledger.Committed)
-			if share < 0.01 {
-				continue
-			}
-			worst = max(worst, share)
-			evidence = append(evidence, fmt.Sprintf("%s, window %s: %s of %s rows are outside and are not delivered", c.Name, o.Settings["window"], Count(float64(o.Ledger.Pending)), Count(float64(o.Ledger.Committed))))
-			break
-		}
-	}
-	return found(evidence, Finding{
-		ID: "hidden-rows", Severity: Warn,
-		Claim:  fmt.Sprintf("A window hides rows: up to %.1f %% of the committed rows lie outside of it and are never delivered. The rate is that of the rest.", 100*worst),
-		Advice: "A window is safe only if older rows are known to be delivered.",
-	})
 }

@@ -43,18 +43,18 @@ func saturation(r *Result) []Finding {
 		if share >= SaturatedShare {
 			full = append(full, line)
 		}
-		// The client of an outbox includes the relay, which is what is measured.
-		if used[RoleClient]/total > clientShare && c.Samples[0].Outbox == nil {
+		clientWorks := slices.ContainsFunc(c.subjects(), func(s *Subject) bool { return s.ClientWorks })
+		if used[RoleClient]/total > clientShare && !clientWorks {
 			client = append(client, line)
 		}
 	}
 	return slices.Concat(
-		found(full, Finding{
+		Found(full, Finding{
 			ID: "saturated", Severity: Info,
 			Claim:  "All processors are busy: client, proxy and server compete, so throughput depends on their CPU time per operation.",
 			Advice: "Compare CPU time per operation, which other load on the machine affects less.",
 		}),
-		found(client, Finding{
+		Found(client, Finding{
 			ID: "client-bound", Severity: Warn,
 			Claim: "The load generator uses more than half of the CPU time: these rates are partly its own limit.",
 		}))
@@ -75,7 +75,7 @@ func grouping(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %.3g operations a group", c.Name, g.Median))
 		}
 	}
-	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "Flushes and group sizes."})
+	return Found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "Flushes and group sizes."})
 }
 
 // serverBusy is the share of all processors from which a server counts as CPU-bound. It never
@@ -105,7 +105,7 @@ func serverCPU(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: the server uses %.0f %% of %d cores, %.3g us an operation", c.Name, 100*server/have, r.Env.Cores, server/float64(ops)*1e6))
 		}
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "server-cpu-bound", Severity: Info,
 		Claim:  "All processors are busy, mostly with the server: it does as much as its CPU time per operation allows.",
 		Advice: "Only less work per operation helps: prepared statements, fewer round trips, grouped writes.",
@@ -142,7 +142,7 @@ func commitBound(r *Result) []Finding {
 		}
 		evidence = append(evidence, fmt.Sprintf("%s: %s flushes a second of %s each, %.0f %% of the time", c.Name, Count(Median(rates)), Micros(Median(costs)), 100*min(Median(shares), 1)))
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "commit-bound", Severity: Info,
 		Claim:  "The log is being flushed most of the time: throughput is the number of operations that share a flush times the flushes per second.",
 		Advice: "Let more operations share a flush (group commit), or use a faster disk; more processors change nothing.",

@@ -211,7 +211,7 @@ func windowCap(r *Result) []Finding {
 func broken(r *Result, c *Case) []string {
 	var out []string
 	for _, k := range r.Experiment.Constraints {
-		m, known := MetricByKey(k.Metric)
+		m, known := MetricByKey(k.Metric, r.Subjects()...)
 		s, has := c.Summary[k.Metric]
 		if !known || !has {
 			continue
@@ -235,7 +235,7 @@ func constraints(r *Result) []Finding {
 		evidence = append(evidence, b...)
 		cases += min(len(b), 1)
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "constraint", Severity: Warn,
 		Claim: fmt.Sprintf("%d of %d cases break a constraint; they are not recommended, however fast they are.", cases, len(r.Cases)),
 	})

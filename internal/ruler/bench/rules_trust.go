@@ -74,9 +74,9 @@ func clients(s *Sample) string {
 	return "counted"
 }
 
-// confounded finds comparisons of cases that differ in two or more factors, so that the
+// Confounded finds comparisons of cases that differ in two or more factors, so that the
 // difference has no single cause.
-func confounded(r *Result) []Finding {
+func Confounded(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Comparisons {
 		if c.Metric == "rate" && len(c.Differs) > 1 {
@@ -104,15 +104,15 @@ func confounded(r *Result) []Finding {
 			}
 		}
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "confounded", Severity: Warn,
 		Claim:  "Some cases differ in more than one factor; their difference has no single cause.",
 		Advice: "Change one factor at a time.",
 	})
 }
 
-// failures reports operations that did not end as expected.
-func failures(r *Result) []Finding {
+// Failures reports operations that did not end as expected.
+func Failures(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
 		by := make(map[string]int64)
@@ -127,14 +127,15 @@ func failures(r *Result) []Finding {
 			}
 		}
 	}
-	return found(evidence, Finding{ID: "errors", Severity: Warn, Claim: "Some operations did not end as expected."})
+	return Found(evidence, Finding{ID: "errors", Severity: Warn, Claim: "Some operations did not end as expected."})
 }
 
 // noiseLimit is the relative width of a throughput interval above which a figure must not be
 // quoted without its range.
 const noiseLimit = 0.25
 
-func noise(r *Result) []Finding {
+// Noise warns of cases whose rounds differ a lot.
+func Noise(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
 		s, ok := c.Summary["rate"]
@@ -142,14 +143,14 @@ func noise(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %s [%s, %s] ops/s over %d rounds", c.Name, Count(s.Median), Count(s.Lo), Count(s.Hi), s.N))
 		}
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "noise", Severity: Warn,
 		Claim: fmt.Sprintf("Throughput varied by more than %.0f %% between rounds; trust the paired ratios, not the absolute figures.", 100*noiseLimit),
 	})
 }
 
-// disturbed names the rounds in which something outside the experiment interfered.
-func disturbed(r *Result) []Finding {
+// Disturbed names the rounds in which something outside the experiment interfered.
+func Disturbed(r *Result) []Finding {
 	var evidence []string
 	rounds, leftOut, all := 0, 0, 0
 	for _, c := range r.Cases {
@@ -268,7 +269,7 @@ func generator(r *Result) []Finding {
 		}
 	}
 	slices.Sort(evidence)
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "generator", Severity: Warn,
 		Claim:  "The load generator was at its limit: these figures partly show the generator.",
 		Advice: "Use a lower rate, or give the generator its own processors.",
@@ -315,7 +316,7 @@ func unsettled(r *Result) []Finding {
 			}
 		}
 	}
-	return found(evidence, Finding{
+	return Found(evidence, Finding{
 		ID: "unsettled", Severity: Warn,
 		Claim:  "The warm-up ended at its time limit, before rate and latency had settled.",
 		Advice: "Allow a longer warm-up.",
@@ -360,8 +361,8 @@ func stalls(r *Result) []Finding {
 	return []Finding{f}
 }
 
-// partial says that a run was interrupted.
-func partial(r *Result) []Finding {
+// Partial says that a run was interrupted.
+func Partial(r *Result) []Finding {
 	if !r.Partial {
 		return nil
 	}
@@ -376,36 +377,19 @@ func partial(r *Result) []Finding {
 	}}
 }
 
-// ledgers says which rounds broke a promise, and how many messages came out of order or more
-// than once where the relay does not promise otherwise.
-func ledgers(r *Result) []Finding {
-	var invalid, disorder, repeated []string
+// invalid says which rounds broke a promise.
+func invalid(r *Result) []Finding {
+	var evidence []string
 	for _, c := range r.Cases {
-		var disordered, duplicates, delivered int64
 		for j := range c.Samples {
-			s := &c.Samples[j]
-			if len(s.Invalid) > 0 {
-				invalid = append(invalid, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
+			if s := &c.Samples[j]; len(s.Invalid) > 0 {
+				evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
 			}
-			if s.Outbox != nil {
-				disordered += s.Outbox.Ledger.Disordered
-				duplicates += s.Outbox.Ledger.Duplicates
-				delivered += s.Outbox.Ledger.Delivered
-			}
-		}
-		if disordered > 0 {
-			disorder = append(disorder, fmt.Sprintf("%s: %d of %d", c.Name, disordered, delivered))
-		}
-		if duplicates > 0 {
-			repeated = append(repeated, fmt.Sprintf("%s: %d beside %d", c.Name, duplicates, delivered))
 		}
 	}
-	return slices.Concat(
-		found(invalid, Finding{
-			ID: "invalid", Severity: Warn,
-			Claim:  fmt.Sprintf("%d rounds are invalid: a promise was broken. Their figures are those of something that does not work.", len(invalid)),
-			Advice: "Do not compare them with anything.",
-		}),
-		found(disorder, Finding{ID: "disorder", Severity: Warn, Claim: "Messages were delivered after later ones of the same key."}),
-		found(repeated, Finding{ID: "duplicates", Severity: Warn, Claim: "Messages were delivered more than once, though nothing had crashed."}))
+	return Found(evidence, Finding{
+		ID: "invalid", Severity: Warn,
+		Claim:  fmt.Sprintf("%d rounds are invalid: a promise was broken. Their figures are those of something that does not work.", len(evidence)),
+		Advice: "Do not compare them with anything.",
+	})
 }

@@ -48,12 +48,9 @@ type Sample struct {
 	Machine *measure.Activity `json:"machine,omitempty"`
 	Server  *ServerCounters   `json:"server,omitempty"`
 	Groups  *Groups           `json:"groups,omitempty"`
-	// Outbox is set for benchmarks of an outbox.
-	Outbox *Outbox `json:"outbox,omitempty"`
-	// Transfer is set for backups, restores and parts of them.
-	Transfer *Transfer `json:"transfer,omitempty"`
-	// KV is set for benchmarks of a key-value store.
-	KV       *KV              `json:"kv,omitempty"`
+	// Parts is what the sample holds about its subjects, mostly one. In JSON each stands here,
+	// under the key of its subject.
+	Parts    []Part           `json:"-"`
 	Pressure measure.Pressure `json:"pressure"`
 	// FsyncBefore and FsyncAfter are calibrations of the disk around the round.
 	FsyncBefore *measure.Flush `json:"fsync_before,omitempty"`

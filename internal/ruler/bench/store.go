@@ -58,8 +58,9 @@ func originOf(e *measure.Environment) Origin {
 // OpenStore opens a directory, and creates it if needed. With resume, the samples of an
 // interrupted run are kept and need not be taken again; a last line that a crash truncated is
 // dropped. Without resume, it refuses a directory that already holds samples, so that no
-// measurement is overwritten.
-func OpenStore(dir string, resume bool) (*Store, error) {
+// measurement is overwritten. The parts of samples that are not about the given subjects are
+// kept as they are.
+func OpenStore(dir string, resume bool, subjects ...*Subject) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}
@@ -71,7 +72,7 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 	if len(b) > 0 && !resume {
 		return nil, fmt.Errorf("%s already holds results: resume them with --resume, or name another directory", dir)
 	}
-	records, whole, err := readRecords(b)
+	records, whole, err := readRecords(b, subjects)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -95,7 +96,7 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 }
 
 // readRecords returns all complete lines, in order, and their length in bytes.
-func readRecords(b []byte) (records []record, whole int, err error) {
+func readRecords(b []byte, subjects []*Subject) (records []record, whole int, err error) {
 	for line := 1; ; line++ {
 		end := bytes.IndexByte(b[whole:], '\n')
 		if end < 0 {
@@ -106,6 +107,9 @@ func readRecords(b []byte) (records []record, whole int, err error) {
 			return nil, 0, fmt.Errorf("line %d: %w", line, err)
 		}
 		if err := checkSchema(r.Schema); err != nil {
+			return nil, 0, fmt.Errorf("line %d: %w", line, err)
+		}
+		if err := r.Sample.decodeParts(subjects); err != nil {
 			return nil, 0, fmt.Errorf("line %d: %w", line, err)
 		}
 		records = append(records, r)
@@ -193,7 +197,7 @@ func WriteCSV(w io.Writer, r *Result) error {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 8, 64) }
 	rows := [][]string{{"experiment", "case", "metric", "unit", "round", "value", "lo", "hi"}}
 	for _, k := range r.Cases {
-		for _, m := range Metrics() {
+		for _, m := range Metrics(r.Subjects()...) {
 			for j := range k.Samples {
 				if v, ok := m.Of(&k.Samples[j]); ok {
 					rows = append(rows, []string{r.Experiment.Name, k.Name, m.Key, m.Unit, strconv.Itoa(k.Samples[j].Round), num(v), "", ""})

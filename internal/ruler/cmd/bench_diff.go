@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -66,16 +67,17 @@ func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result,
 	if formats := []string{"text", "md", "csv", "html"}; !slices.Contains(formats, c.format) {
 		return nil, nil, cli.UsageError(fmt.Errorf("--output %q: want one of %s", c.format, strings.Join(formats, ", ")))
 	}
+	c.options.Subjects = subject.All()
 	for _, key := range c.options.Metrics {
-		if _, ok := bench.MetricByKey(key); !ok {
+		if _, ok := bench.MetricByKey(key, c.options.Subjects...); !ok {
 			return nil, nil, cli.UsageError(fmt.Errorf("--metric %q: there is no such metric", key))
 		}
 	}
-	as, err := bench.ReadPath(first)
+	as, err := bench.ReadPath(first, c.options.Subjects...)
 	if err != nil {
 		return nil, nil, err
 	}
-	bs, err := bench.ReadPath(second)
+	bs, err := bench.ReadPath(second, c.options.Subjects...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -67,7 +68,7 @@ func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate
 	}
 	var floors map[string]bench.Floor
 	if c.noise != "" {
-		found, err := bench.ReadPath(c.noise)
+		found, err := bench.ReadPath(c.noise, subject.All()...)
 		if err != nil {
 			return nil, fmt.Errorf("--noise: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -56,7 +57,7 @@ Each argument is a result file, or a directory that holds one.`,
 
 // oneResult reads the only result of a file or a directory.
 func oneResult(path string) (*bench.Result, error) {
-	results, err := bench.ReadPath(path)
+	results, err := bench.ReadPath(path, subject.All()...)
 	if err != nil {
 		return nil, err
 	}

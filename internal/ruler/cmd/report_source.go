@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -80,7 +81,7 @@ func (s reportSource) results(dir string) (*report.Doc, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	results, err := bench.ReadPath(dir)
+	results, err := bench.ReadPath(dir, subject.All()...)
 	if err == nil {
 		return document(results), nil
 	}
@@ -137,7 +138,7 @@ func (s reportSource) file(path string) (*report.Doc, error) {
 			return s.directory(filepath.Dir(path))
 		}
 	}
-	r, err := bench.ReadFile(path) // its error also says why something is not a result
+	r, err := bench.ReadFile(path, subject.All()...) // its error also says why something is not a result
 	if err != nil {
 		return nil, err
 	}

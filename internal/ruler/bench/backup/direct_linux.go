@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 )
 
 // directBlock is how much is written at a time, with or without the page cache.
@@ -52,7 +53,7 @@ func (r *rig) direct(ctx context.Context) error {
 				return s, err
 			}
 			cached, err := cachedBytes(path)
-			s.Transfer.Inside = map[string]float64{"cached": float64(cached) / 1e6}
+			moves.Of(s.Parts).Inside = map[string]float64{"cached": float64(cached) / 1e6}
 			return s, err
 		}
 		e.Sides = append(e.Sides, side)

@@ -9,11 +9,12 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // insideOf parses what weir backup --json and weir restore --json report about themselves, by
-// the keys of bench.InsideMetrics.
+// the keys of the metrics of moves.
 func insideOf(said []byte) (map[string]float64, error) {
 	var told struct {
 		Workers   []bulk.CrewStats  `json:"workers"`
@@ -34,8 +35,8 @@ func insideOf(said []byte) (map[string]float64, error) {
 		out["jobs_completed"] += float64(w.Completed)
 	}
 	if p := told.Pipeline; p != nil && p.Chunks > 0 {
-		out[bench.InsideServer], out[bench.InsideOwn] = 100*told.Limit.Server, 100*told.Limit.Own
-		out[bench.InsideCompressor], out[bench.InsideStorage] = 100*told.Limit.Compressor, 100*told.Limit.Storage
+		out[moves.InsideServer], out[moves.InsideOwn] = 100*told.Limit.Server, 100*told.Limit.Own
+		out[moves.InsideCompressor], out[moves.InsideStorage] = 100*told.Limit.Compressor, 100*told.Limit.Storage
 		for name, s := range map[string]archive.Stage{"read": p.Read, "compress": p.Compress, "store": p.Store} {
 			out[name+"_busy"], out[name+"_input"], out[name+"_output"] = s.Busy.Seconds(), s.Input.Seconds(), s.Output.Seconds()
 		}
@@ -70,7 +71,7 @@ func insideTables(r *bench.Result) []report.Table {
 		title string
 		keys  []string
 	}{
-		{"What readers spend their time on", []string{bench.InsideServer, bench.InsideOwn, bench.InsideCompressor, bench.InsideStorage}},
+		{"What readers spend their time on", []string{moves.InsideServer, moves.InsideOwn, moves.InsideCompressor, moves.InsideStorage}},
 		{"Stages, in seconds of all chunks together", []string{
 			"read_busy", "read_input", "read_output", "compress_busy", "compress_input", "compress_output", "store_busy", "store_input", "hash", "encrypt", "write", "commit",
 		}},

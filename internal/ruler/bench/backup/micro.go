@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 )
 
 // move is one operation that a side of this process repeats. It returns the number of bytes
@@ -42,7 +43,7 @@ func (r *rig) repeated(name string, plain int64, f move) bench.Side {
 			if err != nil {
 				return s, err
 			}
-			t := &bench.Transfer{PlainBytes: plain, Verified: "by its length or by its bytes"}
+			t := &moves.Transfer{PlainBytes: plain, Verified: "by its length or by its bytes"}
 			began := time.Now()
 			for time.Since(began) < r.o.Plan.MicroDuration {
 				if err := ctx.Err(); err != nil {
@@ -60,7 +61,7 @@ func (r *rig) repeated(name string, plain int64, f move) bench.Side {
 			}
 			runtime.ReadMemStats(&after)
 			t.AllocatedBytes = int64(after.TotalAlloc - before.TotalAlloc)
-			s.Transfer = t
+			s.Parts = []bench.Part{t}
 			s.Processes = map[string]measure.Usage{bench.RoleClient: now.Since(used)}
 			return s, nil
 		},

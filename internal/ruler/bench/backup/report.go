@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -87,7 +88,7 @@ type column struct {
 // columns lists all possible columns. Those that no case has are left out.
 func columns() []column {
 	metric := func(key, name string) column {
-		m, _ := bench.MetricByKey(key)
+		m, _ := bench.MetricByKey(key, moves.Subject)
 		if name == "" {
 			name = m.Name
 		}

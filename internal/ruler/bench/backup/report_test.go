@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -23,7 +24,7 @@ func moved(name, way string, seconds, stored, peak, client, server float64) *ben
 	for round := range 6 {
 		c.Samples = append(c.Samples, bench.Sample{
 			Round: round, Ops: 1, Seconds: seconds * (1 + float64(round%3)/50),
-			Transfer:  &bench.Transfer{PlainBytes: 766e6, StoredBytes: int64(stored * 1e6), PeakBytes: int64(peak * 1e6), Verified: "rows", Rows: 1000},
+			Parts:     []bench.Part{&moves.Transfer{PlainBytes: 766e6, StoredBytes: int64(stored * 1e6), PeakBytes: int64(peak * 1e6), Verified: "rows", Rows: 1000}},
 			Processes: map[string]measure.Usage{bench.RoleClient: {UserSeconds: client}, bench.RoleServer: {UserSeconds: server}},
 		})
 	}
@@ -53,7 +54,7 @@ func synthetic() *Outcome {
 	for i := range buffers.Cases {
 		for j := range buffers.Cases[i].Samples {
 			s := &buffers.Cases[i].Samples[j]
-			s.Transfer.PlainBytes, s.Transfer.AllocatedBytes, s.Processes = 0, int64(1-i)*262144*bufferCycles, nil
+			moves.Of(s.Parts).PlainBytes, moves.Of(s.Parts).AllocatedBytes, s.Processes = 0, int64(1-i)*262144*bufferCycles, nil
 		}
 	}
 	buffers.Evaluate()

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/internal/testkit"
@@ -97,7 +98,7 @@ func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
 	t.Helper()
 	for _, c := range r.Cases {
 		for _, s := range c.Samples {
-			m := s.Transfer
+			m := moves.Of(s.Parts)
 			if m == nil || m.PlainBytes == 0 || m.Verified == "" || s.Seconds <= 0 {
 				t.Errorf("%s, %s: %+v", r.Experiment.Name, c.Name, m)
 				continue
@@ -105,7 +106,7 @@ func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
 			peak = max(peak, m.PeakBytes)
 			if strings.HasPrefix(c.Name, "weir") { // who tells of its inside
 				in := m.Inside
-				readers := in[bench.InsideServer] + in[bench.InsideOwn] + in[bench.InsideCompressor] + in[bench.InsideStorage]
+				readers := in[moves.InsideServer] + in[moves.InsideOwn] + in[moves.InsideCompressor] + in[moves.InsideStorage]
 				if in["goroutines"] < 2 || in["mem_peak"] <= 0 || in["jobs_completed"] < 1 || strings.Contains(r.Experiment.Name, "dump") && (readers < 99 || readers > 101) {
 					t.Errorf("%s, %s: inside %v", r.Experiment.Name, c.Name, in)
 				}

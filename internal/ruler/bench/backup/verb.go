@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -109,10 +110,11 @@ measured.`,
 
 // peak formats the peak memory of a round.
 func peak(s *bench.Sample) string {
-	if s.Transfer == nil || s.Transfer.PeakBytes == 0 {
+	t := moves.Of(s.Parts)
+	if t == nil || t.PeakBytes == 0 {
 		return ""
 	}
-	return "  peak " + cli.ByteText(s.Transfer.PeakBytes)
+	return "  peak " + cli.ByteText(t.PeakBytes)
 }
 
 // options checks the flags against each other.

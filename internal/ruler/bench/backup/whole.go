@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 )
 
 // source is a filled database and its content.
@@ -176,16 +177,16 @@ func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err
 			return err
 		}
 		s.Seconds += time.Since(began).Seconds()
-		if s.Transfer.StoredBytes, err = diskBytes(dir); err != nil {
+		if moves.Of(s.Parts).StoredBytes, err = diskBytes(dir); err != nil {
 			return err
 		}
 		if w.check != nil {
 			if _, err := run(ctx, w.check(dir)); err != nil {
 				return fmt.Errorf("check of the archive: %w", err)
 			}
-			s.Transfer.Verified = "archive read back by its tool"
+			moves.Of(s.Parts).Verified = "archive read back by its tool"
 		} else if w.restore != nil {
-			s.Transfer.Verified = "by restoring the last one"
+			moves.Of(s.Parts).Verified = "by restoring the last one"
 		}
 		return nil
 	})
@@ -217,13 +218,13 @@ func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, 
 	if d := src.sums.differs(got); d != "" {
 		return s, fmt.Errorf("the restored database differs from its source: %s", d)
 	}
-	s.Transfer.Verified, s.Transfer.Rows = "rows by checksums, indexes and constraints by their number", got.rows
+	moves.Of(s.Parts).Verified, moves.Of(s.Parts).Rows = "rows by checksums, indexes and constraints by their number", got.rows
 	return s, r.engine.drop(ctx, copyDatabase)
 }
 
 // taken runs a pipeline and reads what it and the server used.
 func (r *rig) taken(ctx context.Context, p pipeline, src *source, tells bool) (s bench.Sample, err error) {
-	s = bench.Sample{Ops: 1, Transfer: &bench.Transfer{PlainBytes: src.plain}, Processes: make(map[string]measure.Usage)}
+	s = bench.Sample{Ops: 1, Parts: []bench.Part{&moves.Transfer{PlainBytes: src.plain}}, Processes: make(map[string]measure.Usage)}
 	var before measure.Usage
 	pid := r.engine.pid()
 	if pid != 0 {
@@ -241,12 +242,12 @@ func (r *rig) taken(ctx context.Context, p pipeline, src *source, tells bool) (s
 		return s, err
 	}
 	if tells {
-		if s.Transfer.Inside, err = insideOf(said.Bytes()); err != nil {
+		if moves.Of(s.Parts).Inside, err = insideOf(said.Bytes()); err != nil {
 			return s, err
 		}
 	}
 	activity := measure.ReadMachine().Since(machine)
-	s.Seconds, s.Transfer.PeakBytes, s.Machine = u.seconds, u.peak, &activity
+	s.Seconds, moves.Of(s.Parts).PeakBytes, s.Machine = u.seconds, u.peak, &activity
 	s.Processes[bench.RoleClient] = u.process
 	if pid != 0 {
 		after, err := measure.Tree(pid)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -76,7 +77,7 @@ func bars(title, label string, metrics ...string) func(*bench.Result) []report.C
 	return func(r *bench.Result) []report.Chart {
 		ch := report.Chart{Title: title, Kind: report.Bars, YLabel: label}
 		for _, key := range metrics {
-			m, _ := bench.MetricByKey(key)
+			m, _ := bench.MetricByKey(key, kvs.Subject)
 			s := report.Series{Name: m.Name}
 			for _, c := range r.Cases {
 				s.Points = append(s.Points, point(c, key, 0))

@@ -20,6 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -261,7 +262,7 @@ func addCounters(sum map[string]float64, page io.Reader) error {
 			return lines.Err()
 		}
 		line := lines.Text()
-		if !strings.HasPrefix(line, "weir_kv_") && !strings.HasPrefix(line, bench.GCPauses+"_") {
+		if !strings.HasPrefix(line, "weir_kv_") && !strings.HasPrefix(line, kvs.GCPauses+"_") {
 			continue
 		}
 		at := strings.LastIndexByte(line, ' ')

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 )
 
 // findings are the conclusions from the experiments on a key-value store. Each rule returns
@@ -378,9 +379,9 @@ func kvChecked(results []*bench.Result) []bench.Finding {
 	for _, r := range results {
 		for _, c := range r.Cases {
 			for j := range c.Samples {
-				if k := c.Samples[j].KV; k != nil {
+				if k := kvs.Of(c.Samples[j].Parts); k != nil {
 					checked, wrong, missed = checked+k.Checked, wrong+k.Wrong, missed+k.Missed
-					reads += int64(bench.Merged(k.StrongRead, k.WeakRead).Count())
+					reads += int64(kvs.Merged(k.StrongRead, k.WeakRead).Count())
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/benchtest"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 )
 
 // kvCase is a case of a store whose operations take so long, all alike.
@@ -16,7 +17,7 @@ func kvCase(name, factors string, rate int64, takes time.Duration, change ...fun
 		h := &measure.Hist{}
 		h.RecordN(int64(takes), uint64(s.Ops))
 		s.Latency = h
-		s.KV = &bench.KV{StrongRead: h, StrongWrite: h, Checked: 10, RSSBytes: []int64{50e6}}
+		s.Parts = []bench.Part{&kvs.KV{StrongRead: h, StrongWrite: h, Checked: 10, RSSBytes: []int64{50e6}}}
 	}}
 	return benchtest.Case(name, factors, rate, 60, append(with, change...)...)
 }
@@ -43,11 +44,11 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 		return kvResult("wan", "replicas=3 rtt="+rtt, kvCase("raft", "preset=raft", 100, slow), kvCase("curp", "preset=curp", 100, quick))
 	}
 	memory := func(bytes int64) func(*bench.Sample) {
-		return func(s *bench.Sample) { s.KV.RSSBytes = []int64{bytes, bytes / 2} }
+		return func(s *bench.Sample) { kvs.Of(s.Parts).RSSBytes = []int64{bytes, bytes / 2} }
 	}
 	spoilt := func(s *bench.Sample) {
-		s.KV.Wrong = 2
-		s.Invalid = s.KV.Broken()
+		kvs.Of(s.Parts).Wrong = 2
+		s.Invalid = kvs.Of(s.Parts).Broken()
 	}
 	uneven := func(s *bench.Sample) { s.Ops -= s.Ops / 10 * int64(s.Round) }
 	for _, tc := range []struct {
@@ -101,7 +102,7 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 
 		{"kv-checked", "all right", one("presets", "", kvCase("raft", "", 100, ms)), "info: Each of 606 answers to reads was checked to be of its key, and 60 of them against the session's own earlier writes: 0 were wrong. |"},
 		{"kv-checked", "wrong", one("presets", "", kvCase("raft", "", 100, ms, spoilt)), "warn: Each of 606 answers to reads was checked to be of its key, and 60 of them against the session's own earlier writes: 12 were wrong."},
-		{"kv-checked", "found nothing", one("presets", "", kvCase("raft", "", 100, ms, func(s *bench.Sample) { s.KV.Missed = s.Ops / 2 })), "50 % of the reads found nothing"},
+		{"kv-checked", "found nothing", one("presets", "", kvCase("raft", "", 100, ms, func(s *bench.Sample) { kvs.Of(s.Parts).Missed = s.Ops / 2 })), "50 % of the reads found nothing"},
 		{"kv-checked", "no store", one("presets", "", benchtest.Case("x", "", 100, 1)), ""},
 	} {
 		t.Run(tc.id+"/"+tc.name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -202,7 +203,7 @@ func parseTarget(s string) (bench.Constraint, error) {
 		if op == ">=" {
 			c.Max, c.Min = nil, &v
 		}
-		if _, ok := bench.MetricByKey(c.Metric); !ok {
+		if _, ok := bench.MetricByKey(c.Metric, kvs.Subject); !ok {
 			return c, fmt.Errorf("%q: no figure is called %q; there are rate, p50, p99, weak_p50, weak_p99, strong_p50, strong_p99 and others", s, c.Metric)
 		}
 		return c, nil

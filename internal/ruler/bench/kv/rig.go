@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -166,7 +167,7 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 	if err != nil {
 		return none, err
 	}
-	kv := out.Sample.KV
+	kv := kvs.Of(out.Sample.Parts)
 	kv.Settings = st.describe().Settings
 	if kv.RSSBytes, err = st.memory(); err != nil {
 		return none, err
@@ -225,7 +226,7 @@ func convertCounters(s *bench.Sample, counted map[string]float64, ops int64) {
 		s.Groups = &bench.Groups{Flushes: int64(rounds), Items: int64(counted["operations_total"])}
 	}
 	if flushes := counted["fsync_seconds_count"]; flushes > 0 {
-		n := float64(max(1, len(s.KV.RSSBytes)))
+		n := float64(max(1, len(kvs.Of(s.Parts).RSSBytes)))
 		s.Server = &bench.ServerCounters{
 			Ops: ops, Fsyncs: int64(flushes / n), LogBytes: int64(counted["log_bytes_total"] / n), LogRecords: int64(counted["log_records_total"] / n),
 		}

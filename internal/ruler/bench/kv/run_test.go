@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -157,11 +158,11 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 			if r.Factor(c, "durability") == bench.NotApplicable {
 				t.Errorf("%s, %s: the durability is not said", r.Experiment.Name, c.Name)
 			}
-			if len(c.Samples[0].KV.RSSBytes) != 1 || c.Samples[0].Processes[bench.RoleServer].Threads == 0 {
+			if len(kvs.Of(c.Samples[0].Parts).RSSBytes) != 1 || c.Samples[0].Processes[bench.RoleServer].Threads == 0 {
 				t.Errorf("%s, %s: the server was not watched", r.Experiment.Name, c.Name)
 			}
-			if s := &c.Samples[0]; c.Summary["group"].Median != 3 || s.Server == nil || s.Server.Fsyncs != 5 || s.Server.LogBytes != 700 || s.KV.Counters["rounds_total"] != 2 {
-				t.Errorf("%s, %s: counters %v, groups %+v, server %+v", r.Experiment.Name, c.Name, s.KV.Counters, s.Groups, s.Server)
+			if s := &c.Samples[0]; c.Summary["group"].Median != 3 || s.Server == nil || s.Server.Fsyncs != 5 || s.Server.LogBytes != 700 || kvs.Of(s.Parts).Counters["rounds_total"] != 2 {
+				t.Errorf("%s, %s: counters %v, groups %+v, server %+v", r.Experiment.Name, c.Name, kvs.Of(s.Parts).Counters, s.Groups, s.Server)
 			}
 		}
 	}
@@ -372,11 +373,11 @@ weir_kv_fsync_seconds_sum 1e-3
 	if len(sum) != 4 || sum["rounds_total"] != 15 || sum["fsync_seconds_sum"] != 2e-3 {
 		t.Errorf("counters %v", sum)
 	}
-	pause, _ := bench.MetricByKey("gc_pause")
-	if us, ok := pause.Of(&bench.Sample{KV: &bench.KV{Counters: sum}}); !ok || us != 400 {
+	pause, _ := bench.MetricByKey("gc_pause", kvs.Subject)
+	if us, ok := pause.Of(&bench.Sample{Parts: []bench.Part{&kvs.KV{Counters: sum}}}); !ok || us != 400 {
 		t.Errorf("20 pauses of 8 ms in all are %v us each, %v; want 400", us, ok)
 	}
-	if us, ok := pause.Of(&bench.Sample{KV: &bench.KV{}}); ok {
+	if us, ok := pause.Of(&bench.Sample{Parts: []bench.Part{&kvs.KV{}}}); ok {
 		t.Errorf("a store that counts no pauses has them of %v us", us)
 	}
 	if got := since(map[string]float64{"a": 5, "b": 2}, map[string]float64{"a": 3, "b": 2}); len(got) != 1 || got["a"] != 2 {

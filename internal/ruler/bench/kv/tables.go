@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -23,7 +24,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "durability"}, {Name: "in flight", Numeric: true}}}
 	var shown []bench.Metric
 	for _, key := range columns {
-		if m, ok := bench.MetricByKey(key); ok && slices.ContainsFunc(results, func(r *bench.Result) bool { return hasMetric(r, m) }) {
+		if m, ok := bench.MetricByKey(key, kvs.Subject); ok && slices.ContainsFunc(results, func(r *bench.Result) bool { return hasMetric(r, m) }) {
 			shown = append(shown, m)
 			t.Columns = append(t.Columns, report.Column{Name: m.Name, Unit: m.Unit, Numeric: true})
 		}
@@ -65,7 +66,7 @@ func status(r *bench.Result, c *bench.Case) report.Cell {
 	}
 	for _, k := range r.Experiment.Constraints {
 		if s, ok := c.Summary[k.Metric]; ok && k.Max != nil && s.Median > *k.Max {
-			m, _ := bench.MetricByKey(k.Metric)
+			m, _ := bench.MetricByKey(k.Metric, kvs.Subject)
 			return report.Cell{Text: fmt.Sprintf("%s over %g %s", m.Name, *k.Max, m.Unit), Strong: true}
 		}
 	}

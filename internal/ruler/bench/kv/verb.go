@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/version"
 )
@@ -184,13 +185,14 @@ func readReference(path string) (*Reference, error) {
 // medians are the median latencies of a sample by class.
 func medians(s *bench.Sample) string {
 	out := ""
-	if s.KV == nil {
+	k := kvs.Of(s.Parts)
+	if k == nil {
 		return out
 	}
 	for _, class := range []struct {
 		name string
 		p50  int64
-	}{{"weak", s.KV.Weak().Quantile(.5)}, {"strong", s.KV.Strong().Quantile(.5)}} {
+	}{{"weak", k.Weak().Quantile(.5)}, {"strong", k.Strong().Quantile(.5)}} {
 		if class.p50 > 0 {
 			out += fmt.Sprintf("  %s p50 %s", class.name, time.Duration(class.p50).Round(time.Microsecond))
 		}

@@ -16,6 +16,7 @@ import (
 	kvcmd "github.com/weirdb/weir/internal/kvd/cmd"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/testkit"
 )
@@ -107,7 +108,7 @@ func TestBenchKVTellsOfASample(t *testing.T) {
 	o.ReportProgress(&out, "ops/s", medians)
 	o.Progress(bench.Progress{Side: "curp", Done: 1, Total: 9, Sample: bench.Sample{
 		Seconds: 2, Ops: 3000, Errors: map[string]int64{"BUSY": 2}, Invalid: []string{"1 answers are wrong"},
-		KV: &bench.KV{StrongRead: hist(1_000_000), WeakRead: hist(200_000)},
+		Parts: []bench.Part{&kvs.KV{StrongRead: hist(1_000_000), WeakRead: hist(200_000)}},
 	}})
 	want := "  [1/9] curp                        1500 ops/s  weak p50 200µs  strong p50 1ms  2 failed  INVALID: 1 answers are wrong\n"
 	if out.String() != want {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -28,7 +29,7 @@ func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 // cell emphasised.
 func heat(r *bench.Result, metric string, ch report.Chart) []report.Chart {
 	ch.Kind, ch.XLabel, ch.SeriesLabel = report.Heat, "batch", "workers"
-	m, _ := bench.MetricByKey(metric)
+	m, _ := bench.MetricByKey(metric, messages.Subject)
 	points := make(map[Combination]report.Point)
 	workers, batches := make(map[int]bool), make(map[int]bool)
 	best := Combination{}
@@ -98,11 +99,11 @@ func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
 
 // combinationOf parses workers and batch of a case of the customary design.
 func combinationOf(c *bench.Case) (Combination, bool) {
-	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil || c.Samples[0].Outbox.Settings["claim"] != "skip-locked" {
+	if len(c.Samples) == 0 || messages.Of(c.Samples[0].Parts) == nil || messages.Of(c.Samples[0].Parts).Settings["claim"] != "skip-locked" {
 		return Combination{}, false
 	}
 	var k Combination
-	_, err := fmt.Sscanf(c.Samples[0].Outbox.Settings["publishers"]+" "+c.Samples[0].Outbox.Settings["batch"], "%d %d", &k.Workers, &k.Batch)
+	_, err := fmt.Sscanf(messages.Of(c.Samples[0].Parts).Settings["publishers"]+" "+messages.Of(c.Samples[0].Parts).Settings["batch"], "%d %d", &k.Workers, &k.Batch)
 	return k, err == nil
 }
 
@@ -187,11 +188,11 @@ func atLeast(p report.Point, least float64) report.Point {
 func lagChart(r *bench.Result) []report.Chart {
 	ch := report.Chart{Title: r.Experiment.Title + ": lag", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "messages committed and not delivered"}
 	for _, c := range r.Cases {
-		if len(c.Samples) == 0 || c.Samples[len(c.Samples)-1].Outbox == nil {
+		if len(c.Samples) == 0 || messages.Of(c.Samples[len(c.Samples)-1].Parts) == nil {
 			continue
 		}
 		s := report.Series{Name: c.Name}
-		for _, p := range c.Samples[len(c.Samples)-1].Outbox.Lag {
+		for _, p := range messages.Of(c.Samples[len(c.Samples)-1].Parts).Lag {
 			s.Points = append(s.Points, report.Point{X: p.AtSeconds, Y: float64(max(0, p.Committed-p.Delivered))})
 		}
 		if len(s.Points) > 0 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // findings are the conclusions from the experiments on an outbox. Each rule returns nothing if
@@ -25,10 +26,10 @@ func findings(results []*bench.Result) []bench.Finding {
 
 // setting is a setting that was in effect in a case of an outbox.
 func setting(c *bench.Case, name string) string {
-	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil {
+	if len(c.Samples) == 0 || messages.Of(c.Samples[0].Parts) == nil {
 		return ""
 	}
-	return c.Samples[0].Outbox.Settings[name]
+	return messages.Of(c.Samples[0].Parts).Settings[name]
 }
 
 func number(c *bench.Case, name string) int {

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // counted gives a sample pages: asked for and read, in all, and of a claim for a row.
 func counted(requests, reads int64, claim float64) func(*bench.Sample) {
 	return func(s *bench.Sample) {
 		s.Server = &bench.ServerCounters{Ops: s.Ops, PageRequests: requests * s.Ops, PageReads: reads * s.Ops}
-		s.Outbox.ClaimPages = claim
+		messages.Of(s.Parts).ClaimPages = claim
 	}
 }
 

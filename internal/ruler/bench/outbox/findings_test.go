@@ -8,12 +8,13 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/benchtest"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // outboxCase is a case of an outbox with settings such as "claim=poll batch=200".
 func outboxCase(name, settings string, rate int64, change ...func(*bench.Sample)) *bench.Case {
 	with := []func(*bench.Sample){func(s *bench.Sample) {
-		s.Outbox = &bench.Outbox{PayloadBytes: 512, Settings: benchtest.Factors(settings), Ledger: bench.Ledger{Delivered: s.Ops, Committed: s.Ops, Handed: s.Ops}}
+		s.Parts = []bench.Part{&messages.Outbox{PayloadBytes: 512, Settings: benchtest.Factors(settings), Ledger: messages.Ledger{Delivered: s.Ops, Committed: s.Ops, Handed: s.Ops}}}
 		s.Rates = map[string]float64{"consume": float64(s.Ops)}
 	}}
 	c := benchtest.Case(name, "", rate, 8, append(with, change...)...)
@@ -33,8 +34,8 @@ func both(enqueue, consume float64) func(*bench.Sample) {
 
 func deliveredAfter(after time.Duration) func(*bench.Sample) {
 	return func(s *bench.Sample) {
-		s.Outbox.FromCommit = &measure.Hist{}
-		s.Outbox.FromCommit.RecordN(int64(after), 100)
+		messages.Of(s.Parts).FromCommit = &measure.Hist{}
+		messages.Of(s.Parts).FromCommit.RecordN(int64(after), 100)
 	}
 }
 
@@ -134,9 +135,9 @@ func TestLedgersForAndAgainst(t *testing.T) {
 	}{
 		{"invalid", outboxCase("poll", "", 100, change(func(s *bench.Sample) { s.Invalid = []string{"2 of 9 committed messages were lost"} })), "6 rounds are invalid: a promise was broken. Their figures are those of something that does not work. | poll, round 0: 2 of 9"},
 		{"invalid", outboxCase("poll", "", 100), ""},
-		{"disorder", outboxCase("poll", "", 100, change(func(s *bench.Sample) { s.Outbox.Ledger.Disordered = 3 })), "poll: 18 of 606"},
+		{"disorder", outboxCase("poll", "", 100, change(func(s *bench.Sample) { messages.Of(s.Parts).Ledger.Disordered = 3 })), "poll: 18 of 606"},
 		{"disorder", outboxCase("poll", "", 100), ""},
-		{"duplicates", outboxCase("poll", "", 100, change(func(s *bench.Sample) { s.Outbox.Ledger.Duplicates = 1 })), "poll: 6 beside 606"},
+		{"duplicates", outboxCase("poll", "", 100, change(func(s *bench.Sample) { messages.Of(s.Parts).Ledger.Duplicates = 1 })), "poll: 6 beside 606"},
 		{"duplicates", outboxCase("poll", "", 100), ""},
 	} {
 		got := benchtest.Claims(outboxResult("screen", "", tc.in).Findings, tc.id)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // peers compares weir's claim modes with other outboxes on the same server, with the same
@@ -89,7 +90,7 @@ func (s *run) peerSide(peer outboxload.Peer, job outboxload.Job) bench.Side {
 			if err != nil {
 				return bench.Sample{}, fmt.Errorf("%s: %w", name, err)
 			}
-			out.Sample.Invalid = out.Sample.Outbox.Ledger.Broken(peer.Ordered)
+			out.Sample.Invalid = messages.Of(out.Sample.Parts).Ledger.Broken(peer.Ordered)
 			return out.Sample, nil
 		},
 	}
@@ -112,7 +113,7 @@ func (s *run) outside(ctx context.Context, job outboxload.Job) (*outboxload.Outc
 	if err := json.Unmarshal(b, &out); err != nil {
 		return nil, fmt.Errorf("read the outcome: %w", err)
 	}
-	if out.Sample.Outbox == nil {
+	if messages.Of(out.Sample.Parts) == nil {
 		return nil, fmt.Errorf("the outcome holds no ledger")
 	}
 	return &out, nil

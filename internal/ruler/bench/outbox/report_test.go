@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -48,9 +49,9 @@ func madeUp() *Outcome {
 	add(Partition, "partition", "closed", nil, madeUpCase("flat, window", "", "", "", 212), madeUpCase("flat, no window", "", "", "", 4310), madeUpCase("partitioned, window", "", "", "", 3042), madeUpCase("partitioned, no window", "", "", "", 3226))
 	broken := madeUpCase("leaky v1", "", "", "", 1000)
 	for i := range broken.Samples {
-		broken.Samples[i].Outbox.Settings = map[string]string{"outbox": "leaky"}
-		broken.Samples[i].Outbox.Ledger.Lost = 3
-		broken.Samples[i].Invalid = broken.Samples[i].Outbox.Ledger.Broken(true)
+		messages.Of(broken.Samples[i].Parts).Settings = map[string]string{"outbox": "leaky"}
+		messages.Of(broken.Samples[i].Parts).Ledger.Lost = 3
+		broken.Samples[i].Invalid = messages.Of(broken.Samples[i].Parts).Ledger.Broken(true)
 	}
 	add(Peers, "peers", "closed", nil, madeUpCase("poll", "poll", "default", "default", 90000), broken)
 	return o
@@ -63,10 +64,10 @@ func madeUpCase(name, claim, publishers, batch string, rate int64) *bench.Case {
 		c.Samples = append(c.Samples, bench.Sample{
 			Round: round, Seconds: 1, Ops: n, Rates: map[string]float64{"consume": float64(n)},
 			Processes: map[string]measure.Usage{bench.RoleClient: {UserSeconds: 0.4}, bench.RoleServer: {UserSeconds: 1.2}},
-			Outbox: &bench.Outbox{
-				PayloadBytes: payloadBytes, AckedSeconds: 1.25, Ledger: bench.Ledger{Handed: n, Committed: n, Delivered: n},
+			Parts: []bench.Part{&messages.Outbox{
+				PayloadBytes: payloadBytes, AckedSeconds: 1.25, Ledger: messages.Ledger{Handed: n, Committed: n, Delivered: n},
 				Settings: map[string]string{"outbox": "weir", "claim": claim, "publishers": publishers, "batch": batch},
-			},
+			}},
 		})
 	}
 	return c
@@ -81,10 +82,10 @@ func madeUpMixed(name, claim string, rate, ms int64) *bench.Case {
 		s.InFlight, s.Latency = 8, &measure.Hist{}
 		s.Latency.RecordN(8*1e9/s.Ops, uint64(s.Ops))
 		s.Rates["enqueue"] = float64(s.Ops)
-		s.Outbox.FromCommit, s.Outbox.MaxLag = &measure.Hist{}, 15
-		s.Outbox.FromCommit.RecordN(ms*1e6, uint64(s.Ops))
+		messages.Of(s.Parts).FromCommit, messages.Of(s.Parts).MaxLag = &measure.Hist{}, 15
+		messages.Of(s.Parts).FromCommit.RecordN(ms*1e6, uint64(s.Ops))
 		for k := range int64(6) {
-			s.Outbox.Lag = append(s.Outbox.Lag, bench.LagPoint{AtSeconds: float64(k+1) / 6, Committed: s.Ops * (k + 1) / 6, Delivered: s.Ops*(k+1)/6 - k})
+			messages.Of(s.Parts).Lag = append(messages.Of(s.Parts).Lag, messages.LagPoint{AtSeconds: float64(k+1) / 6, Committed: s.Ops * (k + 1) / 6, Delivered: s.Ops*(k+1)/6 - k})
 		}
 	}
 	return c
@@ -135,9 +136,9 @@ func TestZeroesCanBeDrawn(t *testing.T) {
 		for _, c := range r.Cases {
 			for j := range c.Samples {
 				s := &c.Samples[j]
-				if s.Outbox.FromCommit != nil {
-					s.Outbox.FromCommit = &measure.Hist{}
-					s.Outbox.FromCommit.RecordN(0, uint64(s.Ops))
+				if messages.Of(s.Parts).FromCommit != nil {
+					messages.Of(s.Parts).FromCommit = &measure.Hist{}
+					messages.Of(s.Parts).FromCommit.RecordN(0, uint64(s.Ops))
 				}
 				if r.Experiment.Factors[FactorPhase] == Payload {
 					s.Ops, s.Rates["consume"] = 0, 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/testkit"
 )
@@ -123,7 +124,7 @@ func TestPhasesOnServers(t *testing.T) {
 					t.Errorf("no case %s", name)
 					continue
 				}
-				l := c.Samples[0].Outbox.Ledger
+				l := messages.Of(c.Samples[0].Parts).Ledger
 				visible := past.Experiment.Factors["records"] // 1800 rows over 90 days
 				if l.Handed != 1800 || l.Strangers != 0 || l.Delivered < 20 || l.Delivered+l.Pending < 1800 {
 					t.Errorf("%s of %s rows: ledger %+v", name, visible, l)
@@ -140,13 +141,13 @@ func TestPhasesOnServers(t *testing.T) {
 				}
 				// The messages left were delivered and not noted.
 				s := c.Samples[0]
-				if l := s.Outbox.Ledger; s.Outbox.Settings["notes"] != "none" || l.Delivered == 0 || l.Lost != 0 {
-					t.Errorf("%s: settings %v, ledger %+v", r.Experiment.Name, s.Outbox.Settings, l)
+				if l := messages.Of(s.Parts).Ledger; messages.Of(s.Parts).Settings["notes"] != "none" || l.Delivered == 0 || l.Lost != 0 {
+					t.Errorf("%s: settings %v, ledger %+v", r.Experiment.Name, messages.Of(s.Parts).Settings, l)
 				}
 			}
 			for _, c := range out.Results[0].Cases {
-				if s := c.Samples[0]; s.Server == nil || s.Processes[bench.RoleServer].RSSBytes == 0 || len(s.Outbox.Settings) < 5 {
-					t.Errorf("%s: server %+v, processes %v, settings %v", c.Name, s.Server, s.Processes, s.Outbox.Settings)
+				if s := c.Samples[0]; s.Server == nil || s.Processes[bench.RoleServer].RSSBytes == 0 || len(messages.Of(s.Parts).Settings) < 5 {
+					t.Errorf("%s: server %+v, processes %v, settings %v", c.Name, s.Server, s.Processes, messages.Of(s.Parts).Settings)
 				}
 			}
 		})
@@ -166,7 +167,7 @@ func TestGridAndPayloadsOutOfBand(t *testing.T) {
 				cases[r.Experiment.Name] = len(r.Cases)
 				for _, c := range r.Cases {
 					s := c.Samples[0]
-					if l := s.Outbox.Ledger; l.Strangers != 0 || l.Lost != 0 || l.Committed == 0 {
+					if l := messages.Of(s.Parts).Ledger; l.Strangers != 0 || l.Lost != 0 || l.Committed == 0 {
 						t.Errorf("%s, %s: ledger %+v", r.Experiment.Name, c.Name, l)
 					}
 					if s.Server.PageRequests <= 0 && r.Experiment.Name == "out-of-band-65536" {
@@ -179,7 +180,7 @@ func TestGridAndPayloadsOutOfBand(t *testing.T) {
 				t.Errorf("cases %v, want %v", cases, want)
 			}
 			past := out.Results[len(out.Results)-1]
-			flat, parts := past.Find("flat, window").Samples[0].Outbox.ClaimPages, past.Find("partitioned, window").Samples[0].Outbox.ClaimPages
+			flat, parts := messages.Of(past.Find("flat, window").Samples[0].Parts).ClaimPages, messages.Of(past.Find("partitioned, window").Samples[0].Parts).ClaimPages
 			if parts <= 0 || flat <= parts {
 				t.Errorf("a claim with a window looks at %g pages for a row of the flat table and at %g of the partitioned one", flat, parts)
 			}

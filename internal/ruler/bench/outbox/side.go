@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -49,7 +50,7 @@ func (r *rig) consumed(ctx context.Context, s outboxload.Subject, c outboxload.C
 	}
 	count.into(&out.Sample, out.TotalOps)
 	if probe, ok := s.(interface{ claimed() float64 }); ok {
-		out.Sample.Outbox.ClaimPages = probe.claimed()
+		messages.Of(out.Sample.Parts).ClaimPages = probe.claimed()
 	}
 	judge(&out.Sample, s, ordered)
 	return out.Sample, nil
@@ -83,7 +84,7 @@ func (r *rig) produced(ctx context.Context, s outboxload.Subject, c outboxload.P
 
 // judge records the promises that the ledger shows broken, and the warnings of the relay.
 func judge(s *bench.Sample, by outboxload.Subject, ordered bool) {
-	s.Invalid = s.Outbox.Ledger.Broken(ordered)
+	s.Invalid = messages.Of(s.Parts).Ledger.Broken(ordered)
 	if own, ok := by.(interface{ said() []string }); ok {
 		s.Warnings = append(s.Warnings, own.said()...)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -172,8 +173,9 @@ func (c *command) peersProgram() (string, error) {
 
 // delivered formats how fast messages of a sample were delivered.
 func delivered(s *bench.Sample) string {
-	if s.Outbox == nil || s.Outbox.FromCommit == nil {
+	o := messages.Of(s.Parts)
+	if o == nil || o.FromCommit == nil {
 		return ""
 	}
-	return fmt.Sprintf("  delivered p95 %s", time.Duration(s.Outbox.FromCommit.Quantile(.95)).Round(10*time.Microsecond))
+	return fmt.Sprintf("  delivered p95 %s", time.Duration(o.FromCommit.Quantile(.95)).Round(10*time.Microsecond))
 }

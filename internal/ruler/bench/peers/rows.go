@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/reference"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -116,7 +117,7 @@ func (w Row) beyond(ours, floor float64) float64 {
 func (w Row) want() string {
 	unit := "x"
 	if w.Kind == "" && !w.Window && w.Goal.Against == "" {
-		unit = bench.MustMetric(w.Goal.Metric).Unit
+		unit = bench.MustMetric(w.Goal.Metric, subject.All()...).Unit
 	}
 	want, _ := suite.Decide(bench.Interval{}, w.Goal.Min, w.Goal.Max, unit)
 	return want

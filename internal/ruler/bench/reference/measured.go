@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 )
@@ -125,7 +126,7 @@ func resultsBelow(dir string) ([]*bench.Result, error) {
 		for _, f := range files {
 			// The file of a result is named after its experiment; other files are not ours to
 			// judge.
-			if r, err := bench.ReadFile(f); err == nil {
+			if r, err := bench.ReadFile(f, subject.All()...); err == nil {
 				out = append(out, r)
 			}
 		}
@@ -250,7 +251,7 @@ func (at At) round(n int, metric string, scale float64) Measure {
 		if c == nil {
 			return Figure{}, why
 		}
-		key, _ := bench.MetricByKey(metric)
+		key, _ := bench.MetricByKey(metric, subject.All()...)
 		for i := range c.Samples {
 			if v, ok := key.Of(&c.Samples[i]); ok && c.Samples[i].Round == n {
 				v *= cmp.Or(scale, 1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -105,7 +106,7 @@ func status(at At) Measure {
 		}
 		for _, k := range r.Experiment.Constraints {
 			s, ok := c.Summary[k.Metric]
-			metric, _ := bench.MetricByKey(k.Metric)
+			metric, _ := bench.MetricByKey(k.Metric, subject.All()...)
 			switch {
 			case !ok:
 			case k.Max != nil && s.Lo > *k.Max, k.Min != nil && s.Hi < *k.Min:
@@ -130,7 +131,7 @@ func extreme(at At, metric string, pick func([]float64) float64) Measure {
 			return Figure{}, metric + " was not measured"
 		}
 		v := pick(xs)
-		return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: bench.MustMetric(metric).Unit}, ""
+		return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: bench.MustMetric(metric, subject.All()...).Unit}, ""
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 )
 
 // The figures of the documents as results of one round each, so that the rules for our results
@@ -88,7 +91,7 @@ func publishedNetworkBatching() []*bench.Result {
 	} {
 		sweep.Cases = append(sweep.Cases, oneRound(l.us+" us", map[string]string{"delay": l.us}, bench.Sample{
 			Seconds: publishedOps / l.rate, Ops: publishedOps, InFlight: 60,
-			KV: &bench.KV{WeakRead: spread(millis(l.weak)), StrongRead: spread(millis(l.strong))},
+			Parts: []bench.Part{&kvs.KV{WeakRead: spread(millis(l.weak)), StrongRead: spread(millis(l.strong))}},
 		}))
 	}
 	limit := 2.0
@@ -125,7 +128,7 @@ func publishedBackup() []*bench.Result {
 		{"pgzip Default (8 workers)", "8", "6", 915},
 	} {
 		r.Cases = append(r.Cases, oneRound(c.name, map[string]string{"workers": c.workers, "level": c.level}, bench.Sample{
-			Seconds: 1, Ops: c.rate, Transfer: &bench.Transfer{PlainBytes: 1e6, Verified: "not known"},
+			Seconds: 1, Ops: c.rate, Parts: []bench.Part{&moves.Transfer{PlainBytes: 1e6, Verified: "not known"}},
 		}))
 	}
 	return []*bench.Result{r}
@@ -173,11 +176,11 @@ func publishedOutbox() []*bench.Result {
 		{"partitioned=true, window=0", "", 3226},
 		{"partitioned=false, window=0", "", 4310},
 	} {
-		s := bench.Sample{Seconds: visible / c.rate, Ops: visible, Outbox: &bench.Outbox{
-			PayloadBytes: 512, Ledger: bench.Ledger{Committed: rows, Delivered: visible}, Settings: map[string]string{"window": c.window},
-		}}
+		s := bench.Sample{Seconds: visible / c.rate, Ops: visible, Parts: []bench.Part{&messages.Outbox{
+			PayloadBytes: 512, Ledger: messages.Ledger{Committed: rows, Delivered: visible}, Settings: map[string]string{"window": c.window},
+		}}}
 		if c.window != "" {
-			s.Outbox.Ledger.Pending = rows - visible
+			messages.Of(s.Parts).Ledger.Pending = rows - visible
 		}
 		partition.Cases = append(partition.Cases, oneRound(c.name, map[string]string{"table": c.name}, s))
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/moves"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -38,7 +40,7 @@ func TestDocumentsAreWhole(t *testing.T) {
 				if published++; published <= i {
 					t.Errorf("%s, %s: a column of ours stands before %q, which the document has", d.ID, table.Title, c.Name)
 				}
-				if _, ok := bench.MetricByKey(c.Metric); c.Metric != "" && !ok {
+				if _, ok := bench.MetricByKey(c.Metric, subject.All()...); c.Metric != "" && !ok {
 					t.Errorf("%s, %s: no metric %q", d.ID, table.Title, c.Metric)
 				}
 			}
@@ -201,7 +203,7 @@ func TestDisturbedFiguresDecideNothing(t *testing.T) {
 	restless := func(c *bench.Case) {
 		for i := range c.Samples {
 			c.Samples[i].Machine = &measure.Activity{Seconds: 1, BusySeconds: 1, StealSeconds: 1, CPUKnown: true}
-			c.Samples[i].Transfer = &bench.Transfer{PlainBytes: 1e6, PeakBytes: 10e6, Verified: "yes"}
+			c.Samples[i].Parts = []bench.Part{&moves.Transfer{PlainBytes: 1e6, PeakBytes: 10e6, Verified: "yes"}}
 		}
 	}
 	a, b := steady("a", 100, 1, 6, map[string]string{"way": "a"}), steady("b", 300, 1, 6, map[string]string{"way": "b"})

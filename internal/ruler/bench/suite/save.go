@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
@@ -182,7 +183,7 @@ func (f *File) Load(dir string, run Run) error {
 		}
 	}
 	for _, name := range h.Experiments {
-		r, err := bench.ReadFile(filepath.Join(dir, name, name+".json"))
+		r, err := bench.ReadFile(filepath.Join(dir, name, name+".json"), subject.All()...)
 		if errors.Is(err, fs.ErrNotExist) { // it would mean that the directory holds no run
 			return fmt.Errorf("%s: the result of %s is missing", path, name)
 		}
@@ -209,7 +210,7 @@ func (f *File) summary(o *Outcome) ([]byte, error) {
 			for _, s := range c.Samples {
 				invalid += min(1, len(s.Invalid))
 			}
-			for _, m := range bench.Metrics() {
+			for _, m := range bench.Metrics(r.Subjects()...) {
 				if s, ok := c.Summary[m.Key]; ok {
 					rows = append(rows, append(line[:len(line):len(line)], m.Key, m.Unit, num(s.Median), num(s.Lo), num(s.Hi), strconv.Itoa(s.N), strconv.Itoa(invalid)))
 				}
@@ -223,15 +224,15 @@ func (f *File) summary(o *Outcome) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// sampleLine is a line of the file with the samples of all experiments.
-type sampleLine struct {
+// sampleHead is the beginning of a line of the file with the samples of all experiments; the
+// fields of the sample follow.
+type sampleHead struct {
 	Experiment string            `json:"experiment"`
 	Case       string            `json:"case"`
 	Factors    map[string]string `json:"factors"`
 	Durability string            `json:"durability"`
 	Commit     string            `json:"commit,omitempty"`
 	Server     string            `json:"server"`
-	bench.Sample
 }
 
 func samples(o *Outcome) ([]byte, error) {
@@ -247,7 +248,12 @@ func samples(o *Outcome) ([]byte, error) {
 			maps.Copy(factors, r.Experiment.Factors)
 			maps.Copy(factors, c.Factors)
 			for _, s := range c.Samples {
-				if err := e.Encode(sampleLine{r.Experiment.Name, c.Name, factors, r.Env.Durability, r.Env.Commit, server, s}); err != nil {
+				s.Server = nil // its key is that of the server's name
+				line, err := bench.JoinObjects(sampleHead{r.Experiment.Name, c.Name, factors, r.Env.Durability, r.Env.Commit, server}, s)
+				if err == nil {
+					err = e.Encode(json.RawMessage(line))
+				}
+				if err != nil {
 					return nil, fmt.Errorf("encode sample: %w", err)
 				}
 			}

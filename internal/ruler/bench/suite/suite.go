@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 )
 
 // Options is how a suite is run.
@@ -186,7 +187,7 @@ func (r *Runner) Measure(ctx context.Context, e bench.Experiment, env measure.En
 	if r.only != nil && !r.only[e.Name] {
 		return nil, nil
 	}
-	store, err := bench.OpenStore(filepath.Join(r.Out, e.Name), r.Resume)
+	store, err := bench.OpenStore(filepath.Join(r.Out, e.Name), r.Resume, subject.All()...)
 	if err != nil {
 		return nil, err
 	}

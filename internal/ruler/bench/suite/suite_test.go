@@ -50,7 +50,7 @@ var shopFile = &File{Name: "shop.json", Scenario: "shop", Schema: "shop/1", Grou
 // side does so many operations a second.
 func side(name string, rate int64, invalid ...string) bench.Side {
 	return bench.Side{Name: name, Factors: map[string]string{"size": name + name}, Run: func(_ context.Context, round int) (bench.Sample, error) {
-		return bench.Sample{Seconds: 1, Ops: rate + int64(round), Invalid: invalid}, nil
+		return bench.Sample{Seconds: 1, Ops: rate + int64(round), Invalid: invalid, Server: &bench.ServerCounters{Ops: rate}}, nil
 	}}
 }
 
@@ -171,6 +171,11 @@ func TestASavedRunIsLoaded(t *testing.T) {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Contains(b, []byte(want)) {
 			t.Errorf("%s, %v: no %q in\n%.400s", name, err, want, b)
 		}
+	}
+	// Each line of samples is one object with the server's name, in place of its counters.
+	lines, err := os.ReadFile(filepath.Join(dir, samplesFile))
+	if n := bytes.Count(lines, []byte("\n")); err != nil || n != 24 || bytes.Count(lines, []byte(`"server":"`)) != n || bytes.Contains(lines, []byte(`"server":{`)) || bytes.Count(lines, []byte(`,"round":`)) != n {
+		t.Errorf("%d lines of samples, %v:\n%.400s", n, err, lines)
 	}
 	again := &shop{}
 	if err := shopFile.Load(dir, again); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 )
 
 // betweenElections is what a run measures in which the members of a cluster did
@@ -40,8 +41,8 @@ func TestEtcdIsDriven(t *testing.T) {
 	w := Workload{Keys: 50, WeakPercent: 50, WritePercent: 50, OwnEvery: 4}
 	for _, place := range []Place{AtLeader, Spread} {
 		s := betweenElections(t, &Etcd{Endpoints: e.Endpoints(), Place: place}, w)
-		if s.Ops != 300 || s.Errors != nil || s.Invalid != nil || s.KV.Checked == 0 || s.KV.Missed != 0 {
-			t.Errorf("%s: %d operations, errors %v, invalid %q, checked %d, missed %d", place, s.Ops, s.Errors, s.Invalid, s.KV.Checked, s.KV.Missed)
+		if s.Ops != 300 || s.Errors != nil || s.Invalid != nil || kvs.Of(s.Parts).Checked == 0 || kvs.Of(s.Parts).Missed != 0 {
+			t.Errorf("%s: %d operations, errors %v, invalid %q, checked %d, missed %d", place, s.Ops, s.Errors, s.Invalid, kvs.Of(s.Parts).Checked, kvs.Of(s.Parts).Missed)
 		}
 	}
 	// Without a quorum nothing is answered, and the run ends all the same.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 )
 
 func TestRepliesAreParsed(t *testing.T) {
@@ -81,12 +82,12 @@ func TestRedisIsDriven(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := o.Sample
-	if s.Ops != 20_000 || s.Errors != nil || s.Invalid != nil || s.KV.Checked < 500 {
-		t.Errorf("%d operations, errors %v, invalid %q, checked %d", s.Ops, s.Errors, s.Invalid, s.KV.Checked)
+	if s.Ops != 20_000 || s.Errors != nil || s.Invalid != nil || kvs.Of(s.Parts).Checked < 500 {
+		t.Errorf("%d operations, errors %v, invalid %q, checked %d", s.Ops, s.Errors, s.Invalid, kvs.Of(s.Parts).Checked)
 	}
 	// Nobody has written the streams' own keys before they do; all others are there.
-	if s.KV.Missed != 0 {
-		t.Errorf("%d reads found nothing", s.KV.Missed)
+	if kvs.Of(s.Parts).Missed != 0 {
+		t.Errorf("%d reads found nothing", kvs.Of(s.Parts).Missed)
 	}
 	t.Logf("%.0f operations a second, client %.1f us of processor time each", float64(s.Ops)/s.Seconds, 1e6*s.Processes["client"].CPUSeconds()/float64(s.Ops))
 }

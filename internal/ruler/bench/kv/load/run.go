@@ -251,7 +251,8 @@ func (r *running) wait() error {
 // collect adds up the streams' records.
 func (r *running) collect(s bench.Sample) *Outcome {
 	o := &Outcome{Sample: s}
-	o.Sample.KV, o.Sample.Latency = r.control.kv()
+	part, all := r.control.kv()
+	o.Sample.Parts, o.Sample.Latency = []bench.Part{part}, all
 	o.Sample.Ops = int64(o.Sample.Latency.Count())
 	o.Sample.Series = r.control.timeline.Series()
 	o.Sample.Generator.Unfinished = r.unfinished
@@ -268,6 +269,6 @@ func (r *running) collect(s bench.Sample) *Outcome {
 	if len(errs) > 0 {
 		o.Sample.Errors, o.Sample.FailedLatency = errs, failed
 	}
-	o.Sample.Invalid = o.Sample.KV.Broken()
+	o.Sample.Invalid = part.Broken()
 	return o
 }

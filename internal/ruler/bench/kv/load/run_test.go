@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 )
 
 // drive runs in virtual time, in which a fake takes exactly as long as it says.
@@ -39,17 +40,17 @@ func TestStreamsKeepTheirOperationsUnderWay(t *testing.T) {
 	if p := s.Latency.Quantile(.99); math.Abs(float64(p)-10e6) > 1e5 {
 		t.Errorf("p99 %d ns, want 10 ms", p)
 	}
-	if n := s.KV.Strong().Count() + s.KV.Weak().Count(); int64(n) != s.Ops {
+	if n := kvs.Of(s.Parts).Strong().Count() + kvs.Of(s.Parts).Weak().Count(); int64(n) != s.Ops {
 		t.Errorf("the classes hold %d operations of %d", n, s.Ops)
 	}
-	if share := float64(s.KV.Weak().Count()) / float64(s.Ops); share < 0.45 || share > 0.55 {
+	if share := float64(kvs.Of(s.Parts).Weak().Count()) / float64(s.Ops); share < 0.45 || share > 0.55 {
 		t.Errorf("%.2f of the operations are weak, want a half", share)
 	}
-	if share := float64(s.KV.StrongWrite.Count()+s.KV.WeakWrite.Count()) / float64(s.Ops); share < 0.07 || share > 0.13 {
+	if share := float64(kvs.Of(s.Parts).StrongWrite.Count()+kvs.Of(s.Parts).WeakWrite.Count()) / float64(s.Ops); share < 0.07 || share > 0.13 {
 		t.Errorf("%.2f of the operations are writes, want a tenth", share)
 	}
-	if s.KV.Wrong != 0 || s.Invalid != nil || s.KV.Checked == 0 || s.Errors != nil || s.Generator.Unfinished != 0 {
-		t.Errorf("wrong %d (%q), checked %d, errors %v, unfinished %d", s.KV.Wrong, s.KV.Examples, s.KV.Checked, s.Errors, s.Generator.Unfinished)
+	if kvs.Of(s.Parts).Wrong != 0 || s.Invalid != nil || kvs.Of(s.Parts).Checked == 0 || s.Errors != nil || s.Generator.Unfinished != 0 {
+		t.Errorf("wrong %d (%q), checked %d, errors %v, unfinished %d", kvs.Of(s.Parts).Wrong, kvs.Of(s.Parts).Examples, kvs.Of(s.Parts).Checked, s.Errors, s.Generator.Unfinished)
 	}
 	if len(s.Series.Intervals) < 4 || s.Series.Intervals[1].Ops != 300 {
 		t.Errorf("series %+v", s.Series)
@@ -68,7 +69,7 @@ func TestCountEndsTheRun(t *testing.T) {
 	if o.Sample.Ops != 1000 || math.Abs(o.Sample.Seconds-1) > 1e-6 || live.Load() != 1000 {
 		t.Errorf("%d operations in %v s, %d seen", o.Sample.Ops, o.Sample.Seconds, live.Load())
 	}
-	if o.Sample.KV.StrongWrite.Count() != 1000 || o.Sample.KV.StrongRead != nil || o.Sample.KV.WeakWrite != nil {
+	if kvs.Of(o.Sample.Parts).StrongWrite.Count() != 1000 || kvs.Of(o.Sample.Parts).StrongRead != nil || kvs.Of(o.Sample.Parts).WeakWrite != nil {
 		t.Error("others than strong writes were done")
 	}
 }
@@ -169,7 +170,7 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 			f := newFake(time.Millisecond)
 			f.spoil = tt.spoil
 			o := drive(t, Config{Driver: f, Pendings: 8, Count: 3000, Workload: Workload{Keys: 10, WeakPercent: 50, WritePercent: 50, OwnEvery: 4}})
-			k := o.Sample.KV
+			k := kvs.Of(o.Sample.Parts)
 			if tt.wrong == "" {
 				if k.Wrong != 0 || k.Checked < 100 || o.Sample.Invalid != nil {
 					t.Errorf("wrong %d: %q; checked %d", k.Wrong, k.Examples, k.Checked)
@@ -201,16 +202,16 @@ func TestPromisesDecideWhatIsJudged(t *testing.T) {
 		}
 		return drive(t, Config{Driver: f, Count: 3000, Workload: Workload{Keys: 10, WeakPercent: 50, WritePercent: 50, OwnEvery: 4}})
 	}
-	if o := run(Promises{WeakReads: true}, WeakRead); o.Sample.KV.Wrong != 0 || o.Sample.KV.Checked == 0 {
-		t.Errorf("weak reads that promise nothing: wrong %d, checked %d", o.Sample.KV.Wrong, o.Sample.KV.Checked)
+	if o := run(Promises{WeakReads: true}, WeakRead); kvs.Of(o.Sample.Parts).Wrong != 0 || kvs.Of(o.Sample.Parts).Checked == 0 {
+		t.Errorf("weak reads that promise nothing: wrong %d, checked %d", kvs.Of(o.Sample.Parts).Wrong, kvs.Of(o.Sample.Parts).Checked)
 	}
-	if o := run(Promises{WeakReads: true, OwnWrites: true}, WeakRead); o.Sample.KV.Wrong == 0 {
+	if o := run(Promises{WeakReads: true, OwnWrites: true}, WeakRead); kvs.Of(o.Sample.Parts).Wrong == 0 {
 		t.Error("weak reads that promise own writes miss them, and nothing is said")
 	}
-	if o := run(Promises{WeakReads: true}, StrongRead); o.Sample.KV.Wrong == 0 {
+	if o := run(Promises{WeakReads: true}, StrongRead); kvs.Of(o.Sample.Parts).Wrong == 0 {
 		t.Error("strong reads miss own writes, and nothing is said")
 	}
-	if o := run(Promises{}, WeakRead); o.Sample.KV.Wrong == 0 {
+	if o := run(Promises{}, WeakRead); kvs.Of(o.Sample.Parts).Wrong == 0 {
 		t.Error("a store without weak reads does them as strong ones, which miss own writes, and nothing is said")
 	}
 }
@@ -220,8 +221,8 @@ func TestRunsOnOneStoreAreKeptApart(t *testing.T) {
 	f := newFake(time.Millisecond)
 	for range 2 {
 		o := drive(t, Config{Driver: f, Streams: 2, Pendings: 3, Count: 500, Workload: Workload{Keys: 10, WritePercent: 50, OwnEvery: 2}})
-		if o.Sample.KV.Wrong != 0 || o.Sample.KV.Checked == 0 {
-			t.Errorf("wrong %d: %q; checked %d", o.Sample.KV.Wrong, o.Sample.KV.Examples, o.Sample.KV.Checked)
+		if kvs.Of(o.Sample.Parts).Wrong != 0 || kvs.Of(o.Sample.Parts).Checked == 0 {
+			t.Errorf("wrong %d: %q; checked %d", kvs.Of(o.Sample.Parts).Wrong, kvs.Of(o.Sample.Parts).Examples, kvs.Of(o.Sample.Parts).Checked)
 		}
 	}
 }
@@ -233,12 +234,12 @@ func TestTheFastPathIsCountedOfStrongWritesAlone(t *testing.T) {
 		return a
 	}
 	o := drive(t, Config{Driver: f, Count: 1000, Workload: Workload{Keys: 10, WeakPercent: 50, WritePercent: 50}})
-	if k := o.Sample.KV; k.Fast == nil || uint64(*k.Fast) != k.StrongWrite.Count() || k.WeakWrite.Count() == 0 {
+	if k := kvs.Of(o.Sample.Parts); k.Fast == nil || uint64(*k.Fast) != k.StrongWrite.Count() || k.WeakWrite.Count() == 0 {
 		t.Errorf("fast %v of %d strong writes", k.Fast, k.StrongWrite.Count())
 	}
 	f.promises.TellsFast = false
 	o = drive(t, Config{Driver: f, Count: 100, Workload: Workload{Keys: 10, WritePercent: 50}})
-	if o.Sample.KV.Fast != nil {
+	if kvs.Of(o.Sample.Parts).Fast != nil {
 		t.Error("the fast path is counted where nobody tells of it")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/kvs"
 )
 
 // never is a time that does not come.
@@ -256,8 +256,8 @@ func classify(err error) string {
 }
 
 // kv merges the shards.
-func (c *control) kv() (*bench.KV, *measure.Hist) {
-	kv, all := &bench.KV{}, &measure.Hist{}
+func (c *control) kv() (*kvs.KV, *measure.Hist) {
+	kv, all := &kvs.KV{}, &measure.Hist{}
 	if c.promises.TellsFast {
 		kv.Fast = new(int64)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // ConsumeConfig is the configuration of Consume.
@@ -49,7 +50,7 @@ func (c ConsumeConfig) withDefaults() ConsumeConfig {
 
 // Consume makes a relay deliver a backlog. The relay runs, is paused while the rows are seeded,
 // and is resumed. The window lasts from then until the last delivery, and
-// Sample.Outbox.AckedSeconds until the last delivery is recorded.
+// Outbox.AckedSeconds until the last delivery is recorded.
 //
 //	Ready      Pause     Resume                delivered    acknowledged
 //	  |----------|-- seed --|---- Sample.Seconds ---|            |
@@ -151,10 +152,10 @@ func (c ConsumeConfig) outcome(s Subject, l *Ledger, before, after usage, from, 
 	t := l.times(from, to)
 	out := &Outcome{Sample: bench.Sample{
 		Seconds: float64(to-from) / 1e9, Ops: t.delivered,
-		Outbox: &bench.Outbox{PayloadBytes: c.Payload, Ledger: l.Books(left), Settings: s.Settings()},
+		Parts: []bench.Part{&messages.Outbox{PayloadBytes: c.Payload, Ledger: l.Books(left), Settings: s.Settings()}},
 	}}
 	if acked > 0 {
-		out.Sample.Outbox.AckedSeconds = float64(acked-from) / 1e9
+		messages.Of(out.Sample.Parts).AckedSeconds = float64(acked-from) / 1e9
 	}
 	out.Sample.Rates = map[string]float64{"consume": float64(out.Sample.Ops) / out.Sample.Seconds}
 	after.since(before, &out.Sample)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // Ledger records what happens to every message of a run. Times are nanoseconds of one clock. It
@@ -149,8 +149,8 @@ func (l *Ledger) Delivered() int64 { return l.delivered.Load() }
 // Books closes the ledger and counts what happened to all messages. left is the number of
 // messages found pending in the table afterwards; if it is 0, every committed message that was
 // not delivered is lost.
-func (l *Ledger) Books(left int64) bench.Ledger {
-	b := bench.Ledger{Strangers: l.strangers.Load(), Pending: left}
+func (l *Ledger) Books(left int64) messages.Ledger {
+	b := messages.Ledger{Strangers: l.strangers.Load(), Pending: left}
 	undelivered := int64(0)
 	for i := range l.keys {
 		k := &l.keys[i]
@@ -186,7 +186,7 @@ const lagSteps = 100
 // times are the ledger's figures about a window.
 type times struct {
 	fromStart, fromCommit measure.Hist
-	lag                   []bench.LagPoint
+	lag                   []messages.LagPoint
 	maxLag                int64
 	delivered             int64 // within the window
 }
@@ -222,7 +222,7 @@ func (l *Ledger) times(from, to int64) times {
 	var committed, delivered int64
 	for i := range lagSteps {
 		committed, delivered = committed+in[i], delivered+out[i]
-		t.lag = append(t.lag, bench.LagPoint{AtSeconds: float64(i+1) * float64(step) / 1e9, Committed: committed, Delivered: delivered})
+		t.lag = append(t.lag, messages.LagPoint{AtSeconds: float64(i+1) * float64(step) / 1e9, Committed: committed, Delivered: delivered})
 		t.maxLag = max(t.maxLag, committed-delivered)
 	}
 	return t

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // story plays what happens to messages, written as words: h1 hands the next
@@ -46,24 +46,24 @@ func TestLedgerKnowsWhatBecameOfMessages(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
 		left       int64
-		want       bench.Ledger
+		want       messages.Ledger
 		broken     string // with order promised
 	}{
-		{"all is well", "h0 c0.0 d0.0 h0 c0.1 d0.1", 0, bench.Ledger{Handed: 2, Committed: 2, Delivered: 2}, ""},
-		{"lost", "h0 c0.0 h0 c0.1 d0.1", 0, bench.Ledger{Handed: 2, Committed: 2, Delivered: 1, Lost: 1}, "1 of 2 committed messages were lost"},
-		{"the last one lost", "h0 c0.0 d0.0 h0 c0.1", 0, bench.Ledger{Handed: 2, Committed: 2, Delivered: 1, Lost: 1}, "1 of 2 committed messages were lost"},
-		{"left by intention", "h0 c0.0 d0.0 h0 c0.1", 1, bench.Ledger{Handed: 2, Committed: 2, Delivered: 1, Pending: 1}, ""},
-		{"more is left than is missing: not noted yet", "h0 c0.0 d0.0", 1, bench.Ledger{Handed: 1, Committed: 1, Delivered: 1, Pending: 1}, ""},
-		{"lost beside what is left", "h0 c0.0 h0 c0.1 h0 c0.2", 2, bench.Ledger{Handed: 3, Committed: 3, Lost: 1, Pending: 2}, "1 of 3"},
-		{"twice", "h0 c0.0 d0.0 d0.0", 0, bench.Ledger{Handed: 1, Committed: 1, Delivered: 1, Duplicates: 1}, ""},
-		{"the earlier one again is no disorder", "h0 c0.0 d0.0 h0 c0.1 d0.1 d0.0", 0, bench.Ledger{Handed: 2, Committed: 2, Delivered: 2, Duplicates: 1}, ""},
-		{"out of order", "h0 c0.0 h0 c0.1 d0.1 d0.0", 0, bench.Ledger{Handed: 2, Committed: 2, Delivered: 2, Disordered: 1}, "1 of 2 messages were delivered after a later one"},
-		{"two keys have no order", "h0 c0.0 h1 c1.0 d1.0 d0.0", 0, bench.Ledger{Handed: 2, Committed: 2, Delivered: 2}, ""},
-		{"delivered before its producer knew", "h0 d0.0 c0.0", 0, bench.Ledger{Handed: 1, Committed: 1, Delivered: 1}, ""},
-		{"unknown and not there", "h0 u0.0", 0, bench.Ledger{Handed: 1, Unknown: 1}, ""},
-		{"unknown and there", "h0 u0.0 d0.0", 0, bench.Ledger{Handed: 1, Unknown: 1, Delivered: 1}, ""},
-		{"a number that was never given", "h0 c0.0 d0.0 d0.7", 0, bench.Ledger{Handed: 1, Committed: 1, Delivered: 1, Strangers: 1}, "1 messages were delivered that had never"},
-		{"a key that there is not", "d9.0", 0, bench.Ledger{Strangers: 1}, "had never been enqueued"},
+		{"all is well", "h0 c0.0 d0.0 h0 c0.1 d0.1", 0, messages.Ledger{Handed: 2, Committed: 2, Delivered: 2}, ""},
+		{"lost", "h0 c0.0 h0 c0.1 d0.1", 0, messages.Ledger{Handed: 2, Committed: 2, Delivered: 1, Lost: 1}, "1 of 2 committed messages were lost"},
+		{"the last one lost", "h0 c0.0 d0.0 h0 c0.1", 0, messages.Ledger{Handed: 2, Committed: 2, Delivered: 1, Lost: 1}, "1 of 2 committed messages were lost"},
+		{"left by intention", "h0 c0.0 d0.0 h0 c0.1", 1, messages.Ledger{Handed: 2, Committed: 2, Delivered: 1, Pending: 1}, ""},
+		{"more is left than is missing: not noted yet", "h0 c0.0 d0.0", 1, messages.Ledger{Handed: 1, Committed: 1, Delivered: 1, Pending: 1}, ""},
+		{"lost beside what is left", "h0 c0.0 h0 c0.1 h0 c0.2", 2, messages.Ledger{Handed: 3, Committed: 3, Lost: 1, Pending: 2}, "1 of 3"},
+		{"twice", "h0 c0.0 d0.0 d0.0", 0, messages.Ledger{Handed: 1, Committed: 1, Delivered: 1, Duplicates: 1}, ""},
+		{"the earlier one again is no disorder", "h0 c0.0 d0.0 h0 c0.1 d0.1 d0.0", 0, messages.Ledger{Handed: 2, Committed: 2, Delivered: 2, Duplicates: 1}, ""},
+		{"out of order", "h0 c0.0 h0 c0.1 d0.1 d0.0", 0, messages.Ledger{Handed: 2, Committed: 2, Delivered: 2, Disordered: 1}, "1 of 2 messages were delivered after a later one"},
+		{"two keys have no order", "h0 c0.0 h1 c1.0 d1.0 d0.0", 0, messages.Ledger{Handed: 2, Committed: 2, Delivered: 2}, ""},
+		{"delivered before its producer knew", "h0 d0.0 c0.0", 0, messages.Ledger{Handed: 1, Committed: 1, Delivered: 1}, ""},
+		{"unknown and not there", "h0 u0.0", 0, messages.Ledger{Handed: 1, Unknown: 1}, ""},
+		{"unknown and there", "h0 u0.0 d0.0", 0, messages.Ledger{Handed: 1, Unknown: 1, Delivered: 1}, ""},
+		{"a number that was never given", "h0 c0.0 d0.0 d0.7", 0, messages.Ledger{Handed: 1, Committed: 1, Delivered: 1, Strangers: 1}, "1 messages were delivered that had never"},
+		{"a key that there is not", "d9.0", 0, messages.Ledger{Strangers: 1}, "had never been enqueued"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := story(t, tc.text).Books(tc.left)
@@ -108,8 +108,8 @@ func TestTimesCountFromStartAndCommit(t *testing.T) {
 	if got.delivered != 2 || got.maxLag != 1 {
 		t.Errorf("%d delivered, largest lag %d; want 2 and 1", got.delivered, got.maxLag)
 	}
-	at := func(seconds float64) bench.LagPoint {
-		i := slices.IndexFunc(got.lag, func(p bench.LagPoint) bool { return p.AtSeconds*1e9 >= seconds-0.5 })
+	at := func(seconds float64) messages.LagPoint {
+		i := slices.IndexFunc(got.lag, func(p messages.LagPoint) bool { return p.AtSeconds*1e9 >= seconds-0.5 })
 		return got.lag[i]
 	}
 	if p := at(20); p.Committed != 1 || p.Delivered != 0 {

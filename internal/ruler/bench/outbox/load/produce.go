@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/measure/loop"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // ProduceConfig is the configuration of Produce.
@@ -46,7 +47,7 @@ const keysEach = 8
 
 // Produce enqueues for a time, with or without a relay. The sample's operations and its latency
 // are those of the producers, from the intended start until the commit; times until delivery
-// are in Sample.Outbox. Its rates cover both.
+// are in the part of the sample about messages. Its rates cover both.
 func Produce(ctx context.Context, s Subject, c ProduceConfig) (*Outcome, error) {
 	c.Drain = cmp.Or(c.Drain, 30*time.Second)
 	p, err := newPayloads(c.Payload)
@@ -76,7 +77,7 @@ func Produce(ctx context.Context, s Subject, c ProduceConfig) (*Outcome, error) 
 	if err != nil {
 		return nil, err
 	}
-	out.Sample.Outbox.Ledger = books
+	messages.Of(out.Sample.Parts).Ledger = books
 	return out, nil
 }
 
@@ -164,23 +165,23 @@ func (p *production) outcome(got *loop.Outcome) *Outcome {
 	from := p.opened.Load()
 	t := p.ledger.times(from, from+int64(got.Seconds*1e9))
 	s.Rates = map[string]float64{"enqueue": float64(s.Ops) / s.Seconds}
-	s.Outbox = &bench.Outbox{PayloadBytes: p.Payload, Settings: p.subject.Settings()}
+	s.Parts = []bench.Part{&messages.Outbox{PayloadBytes: p.Payload, Settings: p.subject.Settings()}}
 	if p.relay != nil {
 		s.Rates["consume"] = float64(t.delivered) / s.Seconds
-		s.Outbox.FromStart, s.Outbox.FromCommit = &t.fromStart, &t.fromCommit
-		s.Outbox.Lag, s.Outbox.MaxLag = t.lag, t.maxLag
+		messages.Of(s.Parts).FromStart, messages.Of(s.Parts).FromCommit = &t.fromStart, &t.fromCommit
+		messages.Of(s.Parts).Lag, messages.Of(s.Parts).MaxLag = t.lag, t.maxLag
 	}
 	return &Outcome{Sample: s, TotalOps: p.ledger.committed.Load()}
 }
 
 // books closes the ledger. Without a relay everything must be in the table.
-func (p *production) books(ctx context.Context) (bench.Ledger, error) {
+func (p *production) books(ctx context.Context) (messages.Ledger, error) {
 	if p.relay != nil {
 		return p.ledger.Books(0), nil
 	}
 	left, err := p.subject.Pending(ctx)
 	if err != nil {
-		return bench.Ledger{}, fmt.Errorf("count the rows of the table: %w", err)
+		return messages.Ledger{}, fmt.Errorf("count the rows of the table: %w", err)
 	}
 	return p.ledger.Books(left), nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench/subject/messages"
 )
 
 // memory is an outbox in memory whose relay can be made to misbehave.
@@ -180,15 +181,15 @@ func TestConsumeFindsFaultsOfRelays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			broken := strings.Join(out.Sample.Outbox.Ledger.Broken(true), "; ")
+			broken := strings.Join(messages.Of(out.Sample.Parts).Ledger.Broken(true), "; ")
 			if (tc.want == "") != (broken == "") || !strings.Contains(broken, tc.want) {
 				t.Errorf("held against it: %q, want %q", broken, tc.want)
 			}
-			if got := out.Sample.Outbox.Ledger; got.Handed != 400 || got.Committed != 400 {
+			if got := messages.Of(out.Sample.Parts).Ledger; got.Handed != 400 || got.Committed != 400 {
 				t.Errorf("ledger %+v", got)
 			}
-			if tc.want == "" && (out.Sample.Ops != 400 || out.Sample.Outbox.AckedSeconds < out.Sample.Seconds || out.Sample.Seconds <= 0) {
-				t.Errorf("%d delivered in %g s, acknowledged after %g s", out.Sample.Ops, out.Sample.Seconds, out.Sample.Outbox.AckedSeconds)
+			if tc.want == "" && (out.Sample.Ops != 400 || messages.Of(out.Sample.Parts).AckedSeconds < out.Sample.Seconds || out.Sample.Seconds <= 0) {
+				t.Errorf("%d delivered in %g s, acknowledged after %g s", out.Sample.Ops, out.Sample.Seconds, messages.Of(out.Sample.Parts).AckedSeconds)
 			}
 		})
 	}
@@ -201,7 +202,7 @@ func TestConsumeCountsRepetitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := out.Sample.Outbox.Ledger; got.Duplicates < 49 || len(got.Broken(true)) > 0 {
+	if got := messages.Of(out.Sample.Parts).Ledger; got.Duplicates < 49 || len(got.Broken(true)) > 0 {
 		t.Errorf("ledger %+v, broken %q", got, got.Broken(true))
 	}
 }
@@ -229,7 +230,7 @@ func TestConsumeWaitsForItsTargetOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := out.Sample.Outbox.Ledger
+	got := messages.Of(out.Sample.Parts).Ledger
 	if got.Delivered != 40 || got.Lost != 60 { // memory has nothing left, so the rest is lost
 		t.Errorf("ledger %+v", got)
 	}
@@ -277,15 +278,15 @@ func TestProduceFindsFaultsOfRelays(t *testing.T) {
 			out := produce(t, m, ProduceConfig{
 				Producers: 2, Relay: true, Payload: 64, Rate: 2000, Duration: 200 * time.Millisecond, Drain: tc.patience(),
 			}, func(out *Outcome) bool {
-				return out.Sample.Rates["enqueue"] > 0 && out.Sample.Rates["consume"] > 0 && out.Sample.Outbox.Ledger.Committed >= 100
+				return out.Sample.Rates["enqueue"] > 0 && out.Sample.Rates["consume"] > 0 && messages.Of(out.Sample.Parts).Ledger.Committed >= 100
 			})
 			s := &out.Sample
-			broken := strings.Join(s.Outbox.Ledger.Broken(true), "; ")
+			broken := strings.Join(messages.Of(s.Parts).Ledger.Broken(true), "; ")
 			if lost := strings.Contains(tc.name, "losing"); lost != strings.Contains(broken, "lost") {
-				t.Errorf("held against it: %q; ledger %+v", broken, s.Outbox.Ledger)
+				t.Errorf("held against it: %q; ledger %+v", broken, messages.Of(s.Parts).Ledger)
 			}
-			if s.Outbox.FromCommit.Count() == 0 || s.Outbox.FromStart.Count() == 0 || len(s.Outbox.Lag) != lagSteps {
-				t.Errorf("%d delivery times, %d points of lag", s.Outbox.FromCommit.Count(), len(s.Outbox.Lag))
+			if messages.Of(s.Parts).FromCommit.Count() == 0 || messages.Of(s.Parts).FromStart.Count() == 0 || len(messages.Of(s.Parts).Lag) != lagSteps {
+				t.Errorf("%d delivery times, %d points of lag", messages.Of(s.Parts).FromCommit.Count(), len(messages.Of(s.Parts).Lag))
 			}
 		})
 	}
@@ -293,12 +294,12 @@ func TestProduceFindsFaultsOfRelays(t *testing.T) {
 
 func TestProduceAloneLooksIntoTheTable(t *testing.T) {
 	out := produce(t, newMemory(), ProduceConfig{Producers: 2, Payload: 64, Duration: 50 * time.Millisecond, Rate: 1000},
-		func(out *Outcome) bool { return out.Sample.Outbox.Ledger.Committed > 0 })
-	got := out.Sample.Outbox.Ledger
+		func(out *Outcome) bool { return messages.Of(out.Sample.Parts).Ledger.Committed > 0 })
+	got := messages.Of(out.Sample.Parts).Ledger
 	if got.Pending != got.Committed || got.Lost != 0 {
 		t.Errorf("ledger %+v", got)
 	}
-	if out.Sample.Outbox.FromCommit != nil || out.Sample.Rates["consume"] != 0 {
+	if messages.Of(out.Sample.Parts).FromCommit != nil || out.Sample.Rates["consume"] != 0 {
 		t.Errorf("a relay that was not there delivered: %+v", out.Sample.Rates)
 	}
 }
@@ -312,9 +313,9 @@ func TestProduceCountsWhatFailsAsUnknown(t *testing.T) {
 	out := produce(t, refusing{newMemory()}, ProduceConfig{
 		Producers: 1, Payload: 64, Duration: 50 * time.Millisecond, Rate: 500, Classify: func(error) string { return "refused" },
 	}, func(out *Outcome) bool {
-		return out.Sample.Outbox.Ledger.Unknown > 0 && out.Sample.Errors["refused"] > 0
+		return messages.Of(out.Sample.Parts).Ledger.Unknown > 0 && out.Sample.Errors["refused"] > 0
 	})
-	got := out.Sample.Outbox.Ledger
+	got := messages.Of(out.Sample.Parts).Ledger
 	if got.Committed != 0 || got.Lost != 0 {
 		t.Errorf("ledger %+v, errors %v", got, out.Sample.Errors)
 	}

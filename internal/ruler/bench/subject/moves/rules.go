@@ -1,4 +1,4 @@
-package bench
+package moves
 
 import (
 	"cmp"
@@ -6,42 +6,41 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// transferFindings applies the rules for backups, restores and other moves of data.
-func transferFindings(r *Result) []Finding {
-	rules := []func(*Result) []Finding{
-		// Rules about the figures,
-		fastestMove, baselineRatio, paretoFront,
-		// what they are bound by,
-		moveBound, stageBound,
-		// and how far they can be trusted.
-		tooCompressible, tooManyWorkers, confounded, unverified, partial, disturbed, failures, noise,
-	}
+// rules replaces the core's rules, those about clients, pools and commits, by those for backups,
+// restores and other moves of data.
+func rules(r *bench.Result, rules *bench.Rules) {
 	if ofSeveralSizes(r) {
 		// A tool that moves less data ends sooner: only growth with the data says something.
-		rules = []func(*Result) []Finding{growth, unverified, partial, disturbed, failures}
+		*rules = bench.Rules{
+			Figures: []bench.Rule{growth},
+			Trust:   []bench.Rule{unverified, bench.Partial, bench.Disturbed, bench.Failures},
+		}
+		return
 	}
-	var out []Finding
-	for _, rule := range rules {
-		out = append(out, rule(r)...)
+	*rules = bench.Rules{
+		Figures: []bench.Rule{fastestMove, bench.BaselineRatio, paretoFront},
+		Limits:  []bench.Rule{moveBound, stageBound},
+		Trust:   []bench.Rule{tooCompressible, tooManyWorkers, bench.Confounded, unverified, bench.Partial, bench.Disturbed, bench.Failures, bench.Noise},
 	}
-	return out
 }
 
 // ofSeveralSizes reports whether the cases move different amounts of data.
-func ofSeveralSizes(r *Result) bool {
-	return slices.ContainsFunc(r.Cases, func(c *Case) bool {
+func ofSeveralSizes(r *bench.Result) bool {
+	return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool {
 		return c.Factors["bytes"] != r.Cases[0].Factors["bytes"]
 	})
 }
 
 // fastestMove names the case that took the least time, and those that cannot be told from it.
-func fastestMove(r *Result) []Finding {
+func fastestMove(r *bench.Result) []bench.Finding {
 	if len(r.Cases) < 2 {
 		return nil
 	}
-	best := r.Best(func(c *Case) bool { return !c.Invalid() })
+	best := r.Best(func(c *bench.Case) bool { return !c.Invalid() })
 	if best == nil {
 		return nil
 	}
@@ -50,30 +49,30 @@ func fastestMove(r *Result) []Finding {
 		if c.Name == best.Name {
 			continue
 		}
-		k, err := Compare(best, c, "rate")
-		if err == nil && k.Ratio.N > 0 && (k.Verdict == CannotTell || k.Verdict == NoDifference) {
-			alike = append(alike, fmt.Sprintf("%s cannot be told from it: %s of its throughput", c.Name, RatioText(k.Ratio)))
+		k, err := bench.Compare(best, c, "rate")
+		if err == nil && k.Ratio.N > 0 && (k.Verdict == bench.CannotTell || k.Verdict == bench.NoDifference) {
+			alike = append(alike, fmt.Sprintf("%s cannot be told from it: %s of its throughput", c.Name, bench.RatioText(k.Ratio)))
 		}
 	}
-	return []Finding{{
-		ID: "fastest", Severity: Info, Evidence: alike,
+	return []bench.Finding{{
+		ID: "fastest", Severity: bench.Info, Evidence: alike,
 		Claim: fmt.Sprintf("%s takes the least time: %s.", best.Name, pace(best)),
 	}}
 }
 
 // pace formats how fast a case is, in a unit that suits what it moves.
-func pace(c *Case) string {
+func pace(c *bench.Case) string {
 	if wall := c.Summary["wall"].Median; wall >= 0.1 {
-		return fmt.Sprintf("%s s, %s MB/s", Figure(wall), Figure(c.Summary["plain_rate"].Median))
+		return fmt.Sprintf("%s s, %s MB/s", bench.Figure(wall), bench.Figure(c.Summary["plain_rate"].Median))
 	}
 	if mb := c.Summary["plain_rate"].Median; mb > 0 {
-		return Figure(mb) + " MB/s"
+		return bench.Figure(mb) + " MB/s"
 	}
-	return Count(c.Summary["rate"].Median) + " a second"
+	return bench.Count(c.Summary["rate"].Median) + " a second"
 }
 
 // paretoFront lists the cases that no other case beats in both time and size.
-func paretoFront(r *Result) []Finding {
+func paretoFront(r *bench.Result) []bench.Finding {
 	type deal struct {
 		name         string
 		wall, stored float64
@@ -91,14 +90,14 @@ func paretoFront(r *Result) []Finding {
 	for _, d := range all {
 		if !slices.ContainsFunc(all, func(o deal) bool { return beats(o, d) }) {
 			names = append(names, d.name)
-			evidence = append(evidence, fmt.Sprintf("%s: %s s for %s MB", d.name, Figure(d.wall), Figure(d.stored)))
+			evidence = append(evidence, fmt.Sprintf("%s: %s s for %s MB", d.name, bench.Figure(d.wall), bench.Figure(d.stored)))
 		}
 	}
 	if len(all) < 3 {
 		return nil
 	}
-	return []Finding{{
-		ID: "bargains", Severity: Info, Evidence: evidence,
+	return []bench.Finding{{
+		ID: "bargains", Severity: bench.Info, Evidence: evidence,
 		Claim:  fmt.Sprintf("Nothing is both faster and smaller than %s.", strings.Join(names, ", ")),
 		Advice: "By medians alone: look at the intervals where two are close.",
 	}}
@@ -109,9 +108,9 @@ func paretoFront(r *Result) []Finding {
 const growthLimit = 1.25
 
 // growth reports whether memory grows with the data, if cases differ in their factor "bytes".
-func growth(r *Result) []Finding {
+func growth(r *bench.Result) []bench.Finding {
 	type point struct {
-		c     *Case
+		c     *bench.Case
 		bytes float64
 	}
 	byWay := make(map[string][]point)
@@ -127,7 +126,7 @@ func growth(r *Result) []Finding {
 		}
 		byWay[way] = append(byWay[way], point{c, n})
 	}
-	var out []Finding
+	var out []bench.Finding
 	for _, way := range ways {
 		pts := byWay[way]
 		slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.bytes, b.bytes) })
@@ -135,23 +134,23 @@ func growth(r *Result) []Finding {
 		if large.bytes < 2*small.bytes {
 			continue
 		}
-		k, err := Compare(small.c, large.c, "peak")
+		k, err := bench.Compare(small.c, large.c, "peak")
 		if err != nil || k.Ratio.N == 0 {
 			continue
 		}
-		f := Finding{ID: "memory", Severity: Info, Evidence: []string{
-			fmt.Sprintf("%s: %s MB at its peak", small.c.Name, Figure(small.c.Summary["peak"].Median)),
-			fmt.Sprintf("%s: %s MB at its peak", large.c.Name, Figure(large.c.Summary["peak"].Median)),
+		f := bench.Finding{ID: "memory", Severity: bench.Info, Evidence: []string{
+			fmt.Sprintf("%s: %s MB at its peak", small.c.Name, bench.Figure(small.c.Summary["peak"].Median)),
+			fmt.Sprintf("%s: %s MB at its peak", large.c.Name, bench.Figure(large.c.Summary["peak"].Median)),
 		}}
-		times := Figure(large.bytes / small.bytes)
+		times := bench.Figure(large.bytes / small.bytes)
 		switch {
 		case k.Ratio.Median <= growthLimit:
-			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it is bounded.", way, times, RatioText(k.Ratio))
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it is bounded.", way, times, bench.RatioText(k.Ratio))
 		case k.Ratio.Median >= large.bytes/small.bytes/2:
-			f.Severity = Warn
-			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it grows with the data.", way, times, RatioText(k.Ratio))
+			f.Severity = bench.Warn
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it grows with the data.", way, times, bench.RatioText(k.Ratio))
 		default:
-			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: more, but less than the data.", way, times, RatioText(k.Ratio))
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: more, but less than the data.", way, times, bench.RatioText(k.Ratio))
 		}
 		out = append(out, f)
 	}
@@ -163,23 +162,23 @@ func growth(r *Result) []Finding {
 const boundShare = 0.5
 
 // moveBound says what limits each case: the program's own CPU time, the server's, or neither.
-func moveBound(r *Result) []Finding {
+func moveBound(r *bench.Result) []bench.Finding {
 	by := make(map[string][]string)
 	for _, c := range r.Cases {
 		var seconds, client, server float64
 		var cores int
 		for j := range c.Samples {
 			s := &c.Samples[j]
-			if _, ok := s.Processes[RoleServer]; !ok {
+			if _, ok := s.Processes[bench.RoleServer]; !ok {
 				continue
 			}
 			seconds += s.Seconds
-			client += s.Processes[RoleClient].CPUSeconds()
-			server += s.Processes[RoleServer].CPUSeconds()
+			client += s.Processes[bench.RoleClient].CPUSeconds()
+			server += s.Processes[bench.RoleServer].CPUSeconds()
 			cores = r.Env.Cores
 		}
 		have := seconds * float64(cores)
-		if have == 0 || client+server < leastCPUSeconds {
+		if have == 0 || client+server < bench.LeastCPUSeconds {
 			continue
 		}
 		line := fmt.Sprintf("%s: itself %.0f %%, the server %.0f %% of %d processors", c.Name, 100*client/have, 100*server/have, cores)
@@ -192,13 +191,13 @@ func moveBound(r *Result) []Finding {
 			by["neither"] = append(by["neither"], line)
 		}
 	}
-	var out []Finding
-	for _, f := range []Finding{
+	var out []bench.Finding
+	for _, f := range []bench.Finding{
 		{ID: "bound-by-client", Claim: "Most CPU time is the program's own: compression and row handling.", Advice: "Cheaper compression helps, a faster server does not."},
 		{ID: "bound-by-server", Claim: "Most CPU time is the server's: it reads or stores rows and builds indexes as fast as it can.", Advice: "Only less work for the server helps; cheaper compression does not."},
 		{ID: "bound-by-waiting", Claim: "At least half of the processors' time is unused: one side waits for the other, or both wait for the disk.", Advice: "More parallel jobs may help, up to the limit of the disk."},
 	} {
-		f.Severity = Info
+		f.Severity = bench.Info
 		f.Evidence = by[strings.TrimPrefix(strings.Replace(f.ID, "waiting", "neither", 1), "bound-by-")]
 		if len(f.Evidence) > 0 {
 			out = append(out, f)
@@ -212,7 +211,7 @@ const mainShare = 0.5
 
 // stageBound names the stage that limits a program, if the program reports how its stages wait
 // for each other.
-func stageBound(r *Result) []Finding {
+func stageBound(r *bench.Result) []bench.Finding {
 	type cause struct{ key, id, claim, advice string }
 	causes := []cause{
 		{InsideServer, "limit-server", "The server is the limit: the readers wait for its rows most of their time.", "Cheaper compression or faster storage changes little; more jobs may help, as long as the server has idle processors."},
@@ -229,7 +228,7 @@ func stageBound(r *Result) []Finding {
 			if !ok {
 				continue
 			}
-			parts = append(parts, fmt.Sprintf("%s %.0f %%", MustMetric(k.key).Name, s.Median))
+			parts = append(parts, fmt.Sprintf("%s %.0f %%", bench.MustMetric(k.key, r.Subjects()...).Name, s.Median))
 			if s.Median >= 100*mainShare && (most == "" || s.Median > c.Summary[most].Median) {
 				most = k.key
 			}
@@ -238,20 +237,20 @@ func stageBound(r *Result) []Finding {
 			by[most] = append(by[most], c.Name+": "+strings.Join(parts, ", "))
 		}
 	}
-	var out []Finding
+	var out []bench.Finding
 	for _, k := range causes {
-		out = append(out, found(by[k.key], Finding{ID: k.id, Severity: Info, Claim: k.claim, Advice: k.advice})...)
+		out = append(out, bench.Found(by[k.key], bench.Finding{ID: k.id, Severity: bench.Info, Claim: k.claim, Advice: k.advice})...)
 	}
-	return append(out, found(by[""], Finding{ID: "limit-none", Severity: Info, Claim: "No stage alone is the limit: each of them waits less than half of the time for any other."})...)
+	return append(out, bench.Found(by[""], bench.Finding{ID: "limit-none", Severity: bench.Info, Claim: "No stage alone is the limit: each of them waits less than half of the time for any other."})...)
 }
 
 // unverified warns about cases whose outcome was not compared with its source.
-func unverified(r *Result) []Finding {
+func unverified(r *bench.Result) []bench.Finding {
 	var evidence []string
 	for _, c := range r.Cases {
 		n := 0
 		for j := range c.Samples {
-			if t := c.Samples[j].Transfer; t != nil && t.Verified == "" {
+			if t := Of(c.Samples[j].Parts); t != nil && t.Verified == "" {
 				n++
 			}
 		}
@@ -259,8 +258,8 @@ func unverified(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", c.Name, n, len(c.Samples)))
 		}
 	}
-	return found(evidence, Finding{
-		ID: "unverified", Severity: Warn,
+	return bench.Found(evidence, bench.Finding{
+		ID: "unverified", Severity: bench.Warn,
 		Claim: "The outcome of these rounds was not compared with its source: they may be fast and wrong.",
 	})
 }

@@ -1,10 +1,20 @@
-package bench
+// Package kvs is about operations on key-value stores: what a sample of them holds, and its
+// metrics.
+package kvs
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
+
+// Subject describes results about key-value stores.
+var Subject = &bench.Subject{Key: "kv", New: func() bench.Part { return &KV{} }, Metrics: sync.OnceValue(metrics)}
+
+// Of returns the part of a sample about a key-value store, nil if it has none.
+func Of(parts []bench.Part) *KV { return bench.PartOf[*KV](parts) }
 
 // KV is the part of a sample about operations on a key-value store. Sample.Latency holds the
 // operations of all classes together.
@@ -34,6 +44,9 @@ type KV struct {
 	// RSSBytes is the memory of each replica at the end of the round, in order.
 	RSSBytes []int64 `json:"rss_bytes,omitempty"`
 }
+
+// Subject implements bench.Part.
+func (*KV) Subject() *bench.Subject { return Subject }
 
 // Strong returns the latencies of all strong operations.
 func (k *KV) Strong() *measure.Hist { return Merged(k.StrongRead, k.StrongWrite) }
@@ -72,21 +85,16 @@ func (k *KV) Broken() []string {
 // the pauses of garbage collection.
 const GCPauses = "go_gc_duration_seconds"
 
-// kvMetrics are the metrics of samples of key-value stores.
-func kvMetrics() []Metric {
-	quantile := func(q float64, of func(*KV) *measure.Hist) func(*Sample) (float64, bool) {
-		return func(s *Sample) (float64, bool) {
-			if s.KV == nil {
-				return 0, false
+func metrics() []bench.Metric {
+	quantile := func(q float64, of func(*KV) *measure.Hist) func(*bench.Sample) (float64, bool) {
+		return bench.QuantileOf(q, func(s *bench.Sample) *measure.Hist {
+			if k := Of(s.Parts); k != nil {
+				return of(k)
 			}
-			h := of(s.KV)
-			if h == nil || h.Count() == 0 {
-				return 0, false
-			}
-			return float64(h.Quantile(q)) / 1e6, true
-		}
+			return nil
+		})
 	}
-	var all []Metric
+	var all []bench.Metric
 	for _, c := range []struct {
 		key, name string
 		detail    bool
@@ -100,50 +108,56 @@ func kvMetrics() []Metric {
 		{"weak_write", "weak write", true, func(k *KV) *measure.Hist { return k.WeakWrite }},
 	} {
 		all = append(all,
-			Metric{Key: c.key + "_p50", Name: c.name + " p50", Unit: "ms", Detail: c.detail, of: quantile(.50, c.of)},
-			Metric{Key: c.key + "_p99", Name: c.name + " p99", Unit: "ms", Detail: c.detail, of: quantile(.99, c.of)})
+			bench.Metric{Key: c.key + "_p50", Name: c.name + " p50", Unit: "ms", Detail: c.detail, Value: quantile(.50, c.of)},
+			bench.Metric{Key: c.key + "_p99", Name: c.name + " p99", Unit: "ms", Detail: c.detail, Value: quantile(.99, c.of)})
 	}
-	all = append(all, Metric{Key: "fast_share", Name: "by the fast path", Unit: "%", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
-		if s.KV == nil || s.KV.Fast == nil || s.KV.StrongWrite == nil {
+	all = append(all, bench.Metric{Key: "fast_share", Name: "by the fast path", Unit: "%", Neutral: true, Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+		k := Of(s.Parts)
+		if k == nil || k.Fast == nil || k.StrongWrite == nil {
 			return 0, false
 		}
-		return 100 * float64(*s.KV.Fast) / float64(s.KV.StrongWrite.Count()), s.KV.StrongWrite.Count() > 0
+		return 100 * float64(*k.Fast) / float64(k.StrongWrite.Count()), k.StrongWrite.Count() > 0
 	}})
-	all = append(all, Metric{Key: "gc_pause", Name: "mean GC pause of a replica", Unit: "us", Detail: true, of: func(s *Sample) (float64, bool) {
-		if s.KV == nil || s.KV.Counters[GCPauses+"_count"] <= 0 {
+	all = append(all, bench.Metric{Key: "gc_pause", Name: "mean GC pause of a replica", Unit: "us", Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+		k := Of(s.Parts)
+		if k == nil || k.Counters[GCPauses+"_count"] <= 0 {
 			return 0, false
 		}
-		return 1e6 * s.KV.Counters[GCPauses+"_sum"] / s.KV.Counters[GCPauses+"_count"], true
+		return 1e6 * k.Counters[GCPauses+"_sum"] / k.Counters[GCPauses+"_count"], true
 	}})
 	all = append(all,
-		Metric{Key: "messages_per_write", Name: "messages in a write", Unit: "messages", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
-			if s.KV == nil || s.KV.writes() <= 0 {
+		bench.Metric{Key: "messages_per_write", Name: "messages in a write", Unit: "messages", Neutral: true, Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+			k := Of(s.Parts)
+			if k == nil || k.writes() <= 0 {
 				return 0, false
 			}
-			return (s.KV.Counters["peer_sent_messages_total"] + s.KV.Counters["client_sent_messages_total"]) / s.KV.writes(), true
+			return (k.Counters["peer_sent_messages_total"] + k.Counters["client_sent_messages_total"]) / k.writes(), true
 		}},
-		Metric{Key: "peer_messages_per_write", Name: "messages in a write to a replica", Unit: "messages", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
-			if s.KV == nil || s.KV.Counters["peer_sent_writes_total"] <= 0 {
+		bench.Metric{Key: "peer_messages_per_write", Name: "messages in a write to a replica", Unit: "messages", Neutral: true, Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+			k := Of(s.Parts)
+			if k == nil || k.Counters["peer_sent_writes_total"] <= 0 {
 				return 0, false
 			}
-			return s.KV.Counters["peer_sent_messages_total"] / s.KV.Counters["peer_sent_writes_total"], true
+			return k.Counters["peer_sent_messages_total"] / k.Counters["peer_sent_writes_total"], true
 		}},
-		Metric{Key: "writes_rate", Name: "writes to peers and clients", Unit: "/s", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
-			if s.KV == nil || s.KV.writes() <= 0 || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
+		bench.Metric{Key: "writes_rate", Name: "writes to peers and clients", Unit: "/s", Neutral: true, Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+			k := Of(s.Parts)
+			if k == nil || k.writes() <= 0 || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
 				return 0, false
 			}
-			return s.KV.writes() / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true // the counts include the warm-up
+			return k.writes() / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true // the counts include the warm-up
 		}},
-		Metric{Key: "calls_rate", Name: "read and write calls of all replicas", Unit: "/s", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
-			u := s.Processes[RoleServer]
-			return float64(u.ReadCalls+u.WriteCalls) / s.Seconds, s.KV != nil && u.CallsKnown && u.ReadCalls+u.WriteCalls > 0 && s.Seconds > 0
+		bench.Metric{Key: "calls_rate", Name: "read and write calls of all replicas", Unit: "/s", Neutral: true, Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+			u := s.Processes[bench.RoleServer]
+			return float64(u.ReadCalls+u.WriteCalls) / s.Seconds, Of(s.Parts) != nil && u.CallsKnown && u.ReadCalls+u.WriteCalls > 0 && s.Seconds > 0
 		}})
-	return append(all, Metric{Key: "rss_replica", Name: "memory, largest replica", Unit: "MB", of: func(s *Sample) (float64, bool) {
-		if s.KV == nil || len(s.KV.RSSBytes) == 0 {
+	return append(all, bench.Metric{Key: "rss_replica", Name: "memory, largest replica", Unit: "MB", Value: func(s *bench.Sample) (float64, bool) {
+		k := Of(s.Parts)
+		if k == nil || len(k.RSSBytes) == 0 {
 			return 0, false
 		}
 		most := int64(0)
-		for _, b := range s.KV.RSSBytes {
+		for _, b := range k.RSSBytes {
 			most = max(most, b)
 		}
 		return float64(most) / 1e6, true

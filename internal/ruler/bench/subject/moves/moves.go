@@ -1,6 +1,24 @@
-package bench
+// Package moves is about data that is backed up, restored, compressed or copied: what a sample of
+// it holds, its metrics and its rules.
+package moves
 
-import "slices"
+import (
+	"sync"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// Subject describes results about moved data.
+var Subject = &bench.Subject{
+	Key:      "transfer",
+	New:      func() bench.Part { return &Transfer{} },
+	Metrics:  sync.OnceValue(metrics),
+	Compared: []string{"stored", "peak"},
+	Rules:    rules,
+}
+
+// Of returns the part of a sample about moved data, nil if it has none.
+func Of(parts []bench.Part) *Transfer { return bench.PartOf[*Transfer](parts) }
 
 // Transfer is the part of a sample about data that was backed up, restored, compressed or
 // copied. Sample.Ops then counts such moves, usually one, and Sample.Seconds is how long all of
@@ -20,9 +38,12 @@ type Transfer struct {
 	// compared.
 	Verified string `json:"verified,omitempty"`
 	Rows     int64  `json:"rows,omitempty"`
-	// Inside holds the program's own measurements, by the keys of [InsideMetrics].
+	// Inside holds the program's own measurements, by the keys of their metrics.
 	Inside map[string]float64 `json:"inside,omitempty"`
 }
+
+// Subject implements bench.Part.
+func (*Transfer) Subject() *bench.Subject { return Subject }
 
 // Keys of Transfer.Inside that rules use: what the readers of the server spent their time on,
 // in percent.
@@ -33,16 +54,17 @@ const (
 	InsideStorage    = "wait_storage"
 )
 
-// InsideMetrics lists the measurements that weir reports about itself.
-func InsideMetrics() []Metric {
-	var out []Metric
+// insideMetrics are the measurements that weir reports about itself.
+func insideMetrics() []bench.Metric {
+	var out []bench.Metric
 	add := func(unit string, names ...[2]string) {
 		for _, n := range names {
-			out = append(out, Metric{Key: n[0], Name: n[1], Unit: unit, Detail: true, Neutral: true, of: func(s *Sample) (float64, bool) {
-				if s.Transfer == nil {
+			out = append(out, bench.Metric{Key: n[0], Name: n[1], Unit: unit, Detail: true, Neutral: true, Value: func(s *bench.Sample) (float64, bool) {
+				t := Of(s.Parts)
+				if t == nil {
 					return 0, false
 				}
-				v, ok := s.Transfer.Inside[n[0]]
+				v, ok := t.Inside[n[0]]
 				return v, ok
 			}})
 		}
@@ -61,54 +83,47 @@ func InsideMetrics() []Metric {
 	return out
 }
 
-// transferMetrics are the metrics of samples with a Transfer.
-func transferMetrics() []Metric {
-	of := func(f func(*Sample) float64) func(*Sample) (float64, bool) {
-		return func(s *Sample) (float64, bool) {
-			if s.Transfer == nil || s.Ops == 0 {
+func metrics() []bench.Metric {
+	of := func(f func(*bench.Sample, *Transfer) float64) func(*bench.Sample) (float64, bool) {
+		return func(s *bench.Sample) (float64, bool) {
+			t := Of(s.Parts)
+			if t == nil || s.Ops == 0 {
 				return 0, false
 			}
-			v := f(s)
+			v := f(s, t)
 			return v, v > 0
 		}
 	}
-	cpu := func(role string) func(*Sample) (float64, bool) {
-		return of(func(s *Sample) float64 {
+	cpu := func(role string) func(*bench.Sample) (float64, bool) {
+		return of(func(s *bench.Sample, _ *Transfer) float64 {
 			v := s.Processes[role].CPUSeconds()
-			if v < leastCPUSeconds {
+			if v < bench.LeastCPUSeconds {
 				return 0
 			}
 			return v / float64(s.Ops)
 		})
 	}
-	return append([]Metric{
-		{Key: "wall", Name: "time", Unit: "s", Detail: true, of: of(func(s *Sample) float64 { return s.Seconds / float64(s.Ops) })},
-		{Key: "plain_rate", Name: "data", Unit: "MB/s", Higher: true, of: of(func(s *Sample) float64 {
-			return float64(s.Transfer.PlainBytes) * float64(s.Ops) / s.Seconds / 1e6
+	return append([]bench.Metric{
+		{Key: "wall", Name: "time", Unit: "s", Detail: true, Value: of(func(s *bench.Sample, _ *Transfer) float64 { return s.Seconds / float64(s.Ops) })},
+		{Key: "plain_rate", Name: "data", Unit: "MB/s", Higher: true, Value: of(func(s *bench.Sample, t *Transfer) float64 {
+			return float64(t.PlainBytes) * float64(s.Ops) / s.Seconds / 1e6
 		})},
-		{Key: "client_s", Name: "CPU, client", Unit: "s", Detail: true, of: cpu(RoleClient)},
-		{Key: "server_s", Name: "CPU, server", Unit: "s", Detail: true, of: cpu(RoleServer)},
-		{Key: "peak", Name: "peak memory", Unit: "MB", of: of(func(s *Sample) float64 { return float64(s.Transfer.PeakBytes) / 1e6 })},
-		{Key: "stored", Name: "stored", Unit: "MB", of: of(func(s *Sample) float64 { return float64(s.Transfer.StoredBytes) / 1e6 })},
-		{Key: "squeeze", Name: "times smaller", Unit: "x", Higher: true, Detail: true, of: of(func(s *Sample) float64 {
-			if s.Transfer.StoredBytes == 0 {
+		{Key: "client_s", Name: "CPU, client", Unit: "s", Detail: true, Value: cpu(bench.RoleClient)},
+		{Key: "server_s", Name: "CPU, server", Unit: "s", Detail: true, Value: cpu(bench.RoleServer)},
+		{Key: "peak", Name: "peak memory", Unit: "MB", Value: of(func(_ *bench.Sample, t *Transfer) float64 { return float64(t.PeakBytes) / 1e6 })},
+		{Key: "stored", Name: "stored", Unit: "MB", Value: of(func(_ *bench.Sample, t *Transfer) float64 { return float64(t.StoredBytes) / 1e6 })},
+		{Key: "squeeze", Name: "times smaller", Unit: "x", Higher: true, Detail: true, Value: of(func(_ *bench.Sample, t *Transfer) float64 {
+			if t.StoredBytes == 0 {
 				return 0
 			}
-			return float64(s.Transfer.PlainBytes) / float64(s.Transfer.StoredBytes)
+			return float64(t.PlainBytes) / float64(t.StoredBytes)
 		})},
-		{Key: "allocated", Name: "allocated", Unit: "B/op", Detail: true, of: func(s *Sample) (float64, bool) {
-			if s.Transfer == nil || s.Ops == 0 || s.Transfer.PeakBytes > 0 {
+		{Key: "allocated", Name: "allocated", Unit: "B/op", Detail: true, Value: func(s *bench.Sample) (float64, bool) {
+			t := Of(s.Parts)
+			if t == nil || s.Ops == 0 || t.PeakBytes > 0 {
 				return 0, false
 			}
-			return float64(s.Transfer.AllocatedBytes) / float64(s.Ops), true
+			return float64(t.AllocatedBytes) / float64(s.Ops), true
 		}},
-	}, InsideMetrics()...)
-}
-
-// transfers reports whether the result is about moved data. The rules about clients, pools and
-// commits do not apply to it.
-func (r *Result) transfers() bool {
-	return slices.ContainsFunc(r.Cases, func(c *Case) bool {
-		return slices.ContainsFunc(c.Samples, func(s Sample) bool { return s.Transfer != nil })
-	})
+	}, insideMetrics()...)
 }
