@@ -191,6 +191,59 @@ func TestEveryCutFileIsFound(t *testing.T) {
 	}
 }
 
+// So is the first segment of a new log whose segments are larger than what it is lengthened by
+// at once: acknowledged rounds behind the cut are not taken for the end of a torn write.
+func TestCutFirstSegmentIsFound(t *testing.T) {
+	t.Parallel()
+	const size = 2 << 20
+	disk := waltest.NewDisk()
+	opts := wal.Options{SegmentBytes: size, Disk: disk}
+	l, _, err := wal.Open("", me, opts)
+	must(t, err)
+	for i := range uint64(5) {
+		must(t, l.Append(wal.Record{Kind: wal.Entry, Term: 1, Index: i + 1, Data: bytes.Repeat([]byte("x"), size/8)}))
+		must(t, l.Sync())
+	}
+	disk.Kill()
+	whole := disk.Bytes(seg1)
+	_, end := lastRound(t, disk, seg1)
+	for _, at := range []int{size / 8, size / 4, size / 2, end, size - 1} {
+		disk := disk.Clone()
+		disk.SetBytes(seg1, whole[:min(at, len(whole))])
+		if _, sum := verify(t, disk); sum.Problems != 1 {
+			t.Errorf("cut at %d: verify finds %d problems, want 1", at, sum.Problems)
+		}
+		opts.Disk = disk
+		if _, r, err := wal.Open("", me, opts); !isCorrupt(err) {
+			t.Errorf("cut at %d: %v, %+v", at, err, r)
+		}
+	}
+}
+
+// A segment grows where there is no room for the next one. If it is cut to the end of a round
+// then, it is not taken for a log that ends there.
+func TestCutBehindTheSizeOfASegmentIsReported(t *testing.T) {
+	t.Parallel()
+	disk := waltest.NewDisk()
+	l, _, err := openOn(disk)
+	must(t, err)
+	for i := range uint64(30) {
+		must(t, l.Append(entry(1, i+1)))
+		must(t, l.Sync())
+	}
+	disk.Kill()
+	_, end := lastRound(t, disk, seg1)
+	if end < 1024 {
+		t.Fatalf("the segment did not grow, its rounds end at %d", end)
+	}
+	disk.SetBytes(seg1, disk.Bytes(seg1)[:end])
+	r, _, err := try(t, disk)
+	must(t, err)
+	if r.Last != 30 || r.Torn == nil || r.Torn.Offset != int64(end) || r.Torn.What == "" {
+		t.Errorf("recovered up to entry %d, torn %+v", r.Last, r.Torn)
+	}
+}
+
 // The end of a sealed segment is known, even if nothing is left behind it.
 func TestLostEndOfAnOlderSegmentIsFound(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,8 @@
 //     one ends. So anything wrong in any but the last segment, or in the header or
 //     first round of the last, is corruption. Then the previous one gets a seal: a
 //     sealed segment without a next one is corruption, too.
-//   - A segment is never shorter than its header says.
+//   - A segment is never shorter than its header says, which is its full size from the
+//     beginning. So a file that was cut short is corrupt, whatever was in the rest.
 //   - Anything else is the torn end of the last write. [Open] cuts it off, says so
 //     in [Recovered], and at once writes a round of its own in its place, so that
 //     nothing of it can come back later.
@@ -57,7 +58,9 @@
 // One place is left where the two look alike: the very last round before a crash.
 // A damaged end is cut off although it may have been flushed, but it is reported, because zeros
 // follow each round: an end is zeros, nothing else is. [Log.Close] writes a last round after
-// which no such place is left. Corruption is an error, [CorruptError], and changes nothing in
+// which no such place is left. Nor can the log tell what a file had beyond the size in its header,
+// where it grows until the next segment is ready: if that is cut short later, it is reported as a
+// damaged end. Corruption is an error, [CorruptError], and changes nothing in
 // the directory.
 //
 // # Segments

@@ -1,7 +1,6 @@
 package wal_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -509,46 +508,4 @@ func TestNoRoomToLengthen(t *testing.T) {
 		}
 		must(t, l.Close())
 	}
-}
-
-// The first segment of a log is short and grows. One that is cut short later, even at the end
-// of a round, is not taken for a log that ends there.
-func TestFirstSegmentGrows(t *testing.T) {
-	t.Parallel()
-	const first = 1 << 20
-	disk := waltest.NewDisk()
-	opts := wal.Options{SegmentBytes: 4 * first, Disk: disk}
-	l, _, err := wal.Open("", me, opts)
-	must(t, err)
-	if n := len(disk.Bytes(seg1)); n != first {
-		t.Errorf("a new log has %d bytes, want %d", n, first)
-	}
-	must(t, l.Prepare())
-	if n := len(disk.Bytes("spare-00000000000000000001")); n != 4*first {
-		t.Errorf("a spare has %d bytes, want %d", n, 4*first)
-	}
-	for i := range uint64(3) {
-		must(t, l.Append(wal.Record{Kind: wal.Entry, Term: 1, Index: i + 1, Data: bytes.Repeat([]byte("x"), first/2)}))
-		must(t, l.Sync())
-	}
-	if n := len(disk.Bytes(seg1)); n < 2*first || n > 3*first {
-		t.Errorf("after writes of 1.5 MiB the log has %d bytes", n)
-	}
-	disk.Kill()
-	l, r, err := wal.Open("", me, wal.Options{SegmentBytes: 4 * first, Disk: disk.Clone()})
-	must(t, err)
-	if r.Last != 3 || r.Torn != nil {
-		t.Errorf("recovered up to entry %d, torn %+v", r.Last, r.Torn)
-	}
-	must(t, l.Close())
-
-	whole := disk.Bytes(seg1)
-	end := (len(bytes.TrimRight(whole, "\x00")) + 7) / 8 * 8 // of the last round
-	disk.SetBytes(seg1, whole[:end])
-	l, r, err = wal.Open("", me, opts)
-	must(t, err)
-	if r.Last != 3 || r.Torn == nil || r.Torn.Offset != int64(end) || r.Torn.What == "" {
-		t.Errorf("of a log of %d bytes, cut at %d: recovered up to entry %d, torn %+v", len(whole), end, r.Last, r.Torn)
-	}
-	must(t, l.Close())
 }

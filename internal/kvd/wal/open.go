@@ -201,12 +201,7 @@ func (l *Log) create(files listing) (listing, error) {
 	if _, err := io.ReadFull(l.opts.Rand, l.id.Log[:]); err != nil {
 		return files, fmt.Errorf("draw a log id: %w", err)
 	}
-	// A new log is short: its first segment grows as it is written, see lengthen.
-	name, err := l.spares.create(min(ahead, l.opts.SegmentBytes))
-	if err != nil {
-		return files, fmt.Errorf("begin the first segment: %w", err)
-	}
-	_, f, err := l.begin(name, header{number: 1}, nil)
+	_, f, err := l.begin(header{number: 1}, nil)
 	if err != nil {
 		return files, fmt.Errorf("begin the first segment: %w", err)
 	}

@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -116,14 +115,15 @@ func (r *logReader) follow(s *segment, round *round) error {
 }
 
 // finish checks whether anything but zeros follows the last round of the last segment, as after
-// a torn write. The zeros must be there: every write of a round includes them.
+// a torn write. The zeros must be there, since every write of a round includes them: a file that
+// has grown beyond its size, and was cut at the end of a round, does not pass for whole.
 func (r *logReader) finish(s *segment, f io.ReaderAt, what string) error {
 	b := make([]byte, max(0, min(roundHead, s.length-s.end)))
 	if err := readFull(f, b, s.end); err != nil {
 		return fmt.Errorf("read %s at %d: %w", s.file, s.end, err)
 	}
 	if len(b) < roundHead || slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
-		r.torn = &Torn{File: s.file, Offset: s.end, What: cmp.Or(what, "the file ends there")}
+		r.torn = &Torn{File: s.file, Offset: s.end, What: what}
 	}
 	return nil
 }

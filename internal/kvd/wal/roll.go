@@ -32,11 +32,7 @@ func (l *Log) Roll(carry []Record) error {
 		lastIndex: lastIndex,
 		lastTerm:  lastTerm,
 	}
-	name, err := l.spares.take()
-	if err != nil {
-		return fmt.Errorf("begin segment %d: %w", next.number, err)
-	}
-	s, f, err := l.begin(name, next, carry)
+	s, f, err := l.begin(next, carry)
 	if err != nil {
 		return fmt.Errorf("begin segment %d: %w", next.number, err)
 	}
@@ -56,7 +52,11 @@ func (l *Log) Roll(carry []Record) error {
 
 // begin makes a spare a segment that starts with a carry. The file keeps the spare's name until
 // the end, so that a segment with its name is complete.
-func (l *Log) begin(name string, h header, carry []Record) (*segment, File, error) {
+func (l *Log) begin(h header, carry []Record) (*segment, File, error) {
+	name, err := l.spares.take()
+	if err != nil {
+		return nil, nil, err
+	}
 	f, err := l.disk.Open(name, true)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)
@@ -123,7 +123,7 @@ func (l *Log) Prepare() error {
 	if l.spares.count() > 0 {
 		return nil
 	}
-	name, err := l.spares.create(l.opts.SegmentBytes)
+	name, err := l.spares.create()
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ const sparePrefix = "spare-"
 // spares are files for new segments. Safe for concurrent use.
 type spares struct {
 	disk Disk
-	size int64 // of spares that take creates
+	size int64 // of new ones
 
 	mu    sync.Mutex
 	names []string
@@ -190,12 +190,12 @@ func (p *spares) take() (string, error) {
 		return name, nil
 	}
 	p.mu.Unlock()
-	return p.create(p.size)
+	return p.create()
 }
 
 // create creates a file of zeros. They are written and flushed in pieces, so that concurrent
 // flushes of the log wait for one piece at most.
-func (p *spares) create(size int64) (string, error) {
+func (p *spares) create() (string, error) {
 	const piece = 1 << 20
 	name := p.name()
 	temp := name + tempSuffix
@@ -203,9 +203,9 @@ func (p *spares) create(size int64) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("create %s: %w", temp, withSpaceHint(err))
 	}
-	zeros := make([]byte, min(piece, size))
-	for at := int64(0); at < size && err == nil; at += piece {
-		if _, err = f.WriteAt(zeros[:min(piece, size-at)], at); err == nil {
+	zeros := make([]byte, min(piece, p.size))
+	for at := int64(0); at < p.size && err == nil; at += piece {
+		if _, err = f.WriteAt(zeros[:min(piece, p.size-at)], at); err == nil {
 			err = f.Sync()
 		}
 	}
