@@ -101,8 +101,8 @@ func (f *dbCatalogue) read(b *backend) {
 	f.reads++
 	sent := f.l.Now
 	f.on, f.began = b, sent
-	version := b.params["server_version"]
-	r := newReader(f.l.cfg.TrustFunctions, f.l.srv.builtins.of(version))
+	server := builtinsKey{b.Endpoint.Address, b.params["server_version"]}
+	r := newReader(f.l.cfg.TrustFunctions, f.l.srv.builtins.of(server))
 	done := make(chan struct{}, 1)
 	var step func(sql string)
 	step = func(sql string) {
@@ -116,7 +116,7 @@ func (f *dbCatalogue) read(b *backend) {
 				f.failed(b, err)
 				return
 			}
-			f.l.srv.builtins.learn(version, r.builtins)
+			f.l.srv.builtins.learn(server, r.builtins)
 			f.install(x, sent)
 			if f.again {
 				f.again = false

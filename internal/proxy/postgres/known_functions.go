@@ -104,21 +104,38 @@ var byString = strings.Fields(`
 	pg_input_error_info pg_input_is_valid range_in range_recv record_in record_recv
 	satisfies_hash_partition`)
 
-// knownBuiltins are the functions of servers by their version, so that weir asks for them once
-// and not for each database on each loop. Safe for concurrent use.
-type knownBuiltins struct{ byVersion sync.Map } // string: *builtins
-
-// of returns nil if they are not known, as where the server does not tell its version.
-func (k *knownBuiltins) of(version string) *builtins {
-	b, _ := k.byVersion.Load(version)
-	f, _ := b.(*builtins)
-	return f
+// knownBuiltins are the functions of pg_catalog of each server, so that weir asks for them
+// once and not for each database on each loop. Safe for concurrent use.
+type knownBuiltins struct {
+	mu       sync.Mutex
+	byServer map[builtinsKey]*builtins
 }
 
-func (k *knownBuiltins) learn(version string, f *builtins) {
-	if version != "" && len(f.effects) > 0 {
-		k.byVersion.Store(version, f)
+// builtinsKey names a server: two with the same version may differ in what their
+// superusers have renamed or dropped.
+type builtinsKey struct{ address, version string }
+
+// maxKnownBuiltins is the number of servers that are remembered: names may lead to new
+// addresses again and again.
+const maxKnownBuiltins = 64
+
+// of returns nil if they are not known, as where the server does not tell its version.
+func (k *knownBuiltins) of(server builtinsKey) *builtins {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.byServer[server]
+}
+
+func (k *knownBuiltins) learn(server builtinsKey, f *builtins) {
+	if server.version == "" || len(f.effects) == 0 {
+		return
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.byServer == nil || len(k.byServer) >= maxKnownBuiltins {
+		k.byServer = make(map[builtinsKey]*builtins)
+	}
+	k.byServer[server] = f
 }
 
 // builtinEffects returns what calling a function of pg_catalog may do to the
