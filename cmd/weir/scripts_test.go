@@ -13,10 +13,10 @@ import (
 func TestRunWantsAGoThatReadsGoMod(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{
-		"":            "here is none in the PATH",
-		"go1.9.7":     "here is go1.9.7",
-		"go1.19.8":    "here is go1.19.8",
-		"go1.20":      "here is go1.20",
+		"":            "has none in the PATH",
+		"go1.9.7":     "has go1.9.7",
+		"go1.19.8":    "has go1.19.8",
+		"go1.20":      "has go1.20",
 		"go1.21.0":    "",
 		"go1.26.10":   "",
 		"devel +1234": "",
@@ -41,7 +41,7 @@ func TestRunWantsAGoThatReadsGoMod(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "sh", "../../scripts/run")
 		cmd.Env = []string{"PATH=" + dir}
 		out, err := cmd.CombinedOutput()
-		if err == nil || strings.Contains(string(out), "run: weir is built by") != (want != "") || !strings.Contains(string(out), want) {
+		if err == nil || strings.Contains(string(out), "run: weir needs Go 1.21") != (want != "") || !strings.Contains(string(out), want) {
 			t.Errorf("Go %q: %v, want %q:\n%s", version, err, want, out)
 		}
 	}
