@@ -75,22 +75,19 @@ func Probe(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Re
 
 // ConnectProbed connects in mode Logical and probes through that connection, whose search
 // path it sets to [ServersOwn]. Only such a connection shows what pg_hba.conf and a provider's
-// own rules allow. If the server refuses it, the connection is nil, and the report of an
-// ordinary session says why.
+// own rules allow. If it fails, the connection is nil, and the report of an ordinary session
+// says why.
 func ConnectProbed(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Conn, *Report, error) {
 	c, err := Connect(ctx, cfg, Logical)
 	refusal := err
-	if pgwire.CodeOf(err) != "" {
+	if err != nil && ctx.Err() == nil { // some middleboxes close the connection without an error
 		c, err = Connect(ctx, cfg, SQL)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("probe logical replication: %w", err)
 	}
 	p := &prober{conn: c, want: want, report: &Report{Version: c.version}}
-	// By a statement: poolers reject it as a parameter of the login.
-	if _, err = c.Query(ctx, ServersOwn); err == nil {
-		err = p.run(ctx)
-	}
+	err = p.run(ctx)
 	if err != nil || refusal != nil {
 		_ = c.Close() // it has served its purpose
 		c = nil
@@ -124,6 +121,10 @@ func (p *prober) run(ctx context.Context) error {
 	if p.conn.version < 120000 {
 		p.obstacle("version", "", "the server is of version %d, and logical replication is supported from PostgreSQL 12", p.conn.version/10000)
 		return nil
+	}
+	// By a statement: poolers reject it as a parameter of the login.
+	if _, err := p.conn.Query(ctx, ServersOwn); err != nil {
+		return err
 	}
 	for _, step := range []func(context.Context) error{p.ask, p.slot, p.publication} {
 		if err := step(ctx); err != nil {

@@ -1,9 +1,12 @@
 package pgrepl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -299,6 +302,16 @@ func TestProbe(t *testing.T) {
 	check("a publication of updates", probe("postgres", "outbox", "updates", ""), "publication")
 	check("another's table", probe("repl", "outbox", "box", ""), "publication")
 	check("a bad slot name", probe("postgres", "outbox", "box", "A"), "slot")
+	cfg := config(t, p)
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		return &middlebox{Conn: c}, err
+	}
+	r, err := Probe(patient(t), cfg, ProbeConfig{Table: Table{"public", "outbox"}, Publication: "box"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("a middlebox that closes replication connections", r, "connection")
 	r = probe("app", "outbox", "box", "")
 	check("no right at all", r, "publication", "connection")
 	if !strings.Contains(r.Reason(), `ALTER ROLE "app" REPLICATION`) {
@@ -320,9 +333,9 @@ func TestProbe(t *testing.T) {
 	check("no slot is free", probe("postgres", "outbox", "box", "another"), "max_replication_slots")
 	check("the slot is ours", probe("postgres", "outbox", "box", "s"))
 	run(t, sql, "create database other")
-	cfg := config(t, p)
+	cfg = config(t, p)
 	cfg.Database = "other"
-	r, err := Probe(patient(t), cfg, ProbeConfig{Table: Table{"pg_catalog", "pg_class"}, Publication: "box", Slot: "s"})
+	r, err = Probe(patient(t), cfg, ProbeConfig{Table: Table{"pg_catalog", "pg_class"}, Publication: "box", Slot: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +347,33 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("a physical slot", probe("postgres", "outbox", "box", "s"), "slot")
+}
+
+// middlebox closes a replication connection instead of sending an error.
+type middlebox struct {
+	net.Conn
+	closed bool
+}
+
+func (m *middlebox) Write(b []byte) (int, error) {
+	m.closed = m.closed || bytes.Contains(b, []byte("\x00replication\x00"))
+	return m.Conn.Write(b)
+}
+
+func (m *middlebox) Read(b []byte) (int, error) {
+	if m.closed {
+		return 0, io.EOF
+	}
+	return m.Conn.Read(b)
+}
+
+func TestProbeAsksOldServersNothing(t *testing.T) {
+	c, _ := scripted(t)
+	c.version = 110022
+	p := &prober{conn: c, report: &Report{}}
+	if err := p.run(patient(t)); err != nil || !strings.Contains(p.report.Reason(), "supported from PostgreSQL 12") {
+		t.Errorf("%v, obstacles: %s", err, p.report.Reason())
+	}
 }
 
 func TestProbeOfAServerThatDoesNotDecode(t *testing.T) {
