@@ -64,6 +64,9 @@ const (
 	// idleTimeout is after how many idle seconds the server ends the session, for
 	// relays whose machine is gone.
 	idleTimeout = 15
+	// standbyPatience is how long a standby relay asks in the same session. Its server may no
+	// longer be the one that the address leads to.
+	standbyPatience = 15 * time.Second
 )
 
 // Lead implements [outbox.Store]. Canceling a Read while it runs closes its connection and so
@@ -80,6 +83,9 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	l := &lease{s: s, v: v, shard: shard, c: c, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
 	if err := l.take(ctx); err != nil {
 		if errors.Is(err, outbox.ErrHeld) {
+			if time.Since(c.began) >= s.standbyPatience {
+				expireSessions(s)
+			}
 			c.release(nil) // unchanged: a standby relay tries several times a second
 		} else {
 			c.discard()

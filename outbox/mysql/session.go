@@ -18,6 +18,7 @@ type session struct {
 	*sql.Conn
 	store      *Store
 	id         int64 // connection id
+	began      time.Time
 	used       time.Time
 	gone       bool // discarded
 	keysOnly   bool // the binary log gets the keys of changed rows alone
@@ -72,7 +73,7 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 }
 
 // expireSessions ends all idle sessions, and others when they are released, because a session
-// has the server's settings of the time when it began.
+// keeps the server, and its settings, of the time when it began.
 func expireSessions(s *Store) {
 	s.mu.Lock()
 	s.generation++
@@ -84,7 +85,7 @@ func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &session{Conn: conn, store: s, generation: era}
+	c := &session{Conn: conn, store: s, began: time.Now(), generation: era}
 	for _, text := range settings {
 		if err := c.exec(ctx, text); err != nil {
 			c.discard()

@@ -58,6 +58,8 @@ type Store struct {
 	// patience is leasePatience, longer in tests, so that a slow machine does not
 	// look like a dead server.
 	patience time.Duration
+	// standbyPatience is the constant, except in tests.
+	standbyPatience time.Duration
 	// syncTimeout is how long the relay's own change may take to appear in the log.
 	syncTimeout time.Duration
 	schema      string // as named in Options.Table; "" is the session's database
@@ -114,7 +116,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // afterwards. It cannot follow the log: use Open for that.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts, patience: leasePatience, syncTimeout: defaultSyncTimeout}
+	s := &Store{db: db, opts: opts, patience: leasePatience, standbyPatience: standbyPatience, syncTimeout: defaultSyncTimeout}
 	s.schema, s.base = splitTable(opts.Table)
 	if n := len([]rune(s.base)); n == 0 || n > maxTable {
 		return nil, fmt.Errorf("outbox: table %q: its name has %d characters, want 1 to %d", opts.Table, n, maxTable)

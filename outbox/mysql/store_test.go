@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -228,14 +229,16 @@ func TestSessionsReadAllRows(t *testing.T) {
 	})
 }
 
-// A relay that stands by tries to lead several times a second, in the session that it has.
-func TestStandbyDoesNotReconnect(t *testing.T) {
+// A relay that stands by tries to lead several times a second, in the session that it has until
+// this is old.
+func TestStandbyReconnectsRarely(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
 		l, err := migrated(t, m, db, Options{}, outbox.Plan{}).Lead(t.Context(), 0)
 		check(t, err)
 		defer func() { check(t, l.Close()) }()
 		s := open(t, m, db, Options{})
+		s.standbyPatience = time.Hour
 		session := func() (id int64) {
 			check(t, s.with(t.Context(), func(c *session) error { id = c.id; return nil }))
 			return id
@@ -246,6 +249,13 @@ func TestStandbyDoesNotReconnect(t *testing.T) {
 		}
 		if after := session(); after != before {
 			t.Errorf("session %d goes on with %d: it was opened anew", before, after)
+		}
+		s.standbyPatience = 0 // from now on the session is too old
+		if _, err := s.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrHeld) {
+			t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
+		}
+		if after := session(); after == before {
+			t.Error("the old session goes on: the address may lead to another server by now")
 		}
 	})
 }

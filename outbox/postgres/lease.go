@@ -59,7 +59,8 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.held(ctx, n.leaseKey(shard)) {
+	held := s.held(ctx, n.leaseKey(shard))
+	if held && !s.doubts(shard) {
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), outbox.ErrHeld)
 	}
 	c, err := s.connectToWait(ctx)
@@ -73,6 +74,9 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if err := l.take(ctx); err != nil {
 		closeConn(c)
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), err)
+	}
+	if held {
+		s.pool.Reset() // its connections may lead to another server than the lease's
 	}
 	l.read.open, l.write.open = s.connect, s.connect
 	watching, stop := context.WithCancel(context.Background())
@@ -89,6 +93,23 @@ func (s *Store) held(ctx context.Context, key int64) (held bool) {
 	defer cancel()
 	err := s.pool.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+")", key).Scan(&held)
 	return err == nil && held
+}
+
+// standbyPatience is how long a standby relay asks through the pool only. The server of the
+// pool's connections may no longer be the one that the address leads to.
+const standbyPatience = 15 * time.Second
+
+// doubts reports whether to try a lock with a new connection although the pool says that it is
+// held: once per standbyPatience.
+func (s *Store) doubts(shard int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, ok := s.standby[shard]
+	doubts := ok && time.Since(since) >= s.standbyPatience
+	if !ok || doubts {
+		s.standby[shard] = time.Now()
+	}
+	return doubts
 }
 
 // take locks the shard and loads its state.

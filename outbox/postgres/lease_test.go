@@ -76,29 +76,54 @@ func TestLeaseNoticesTheServersDeath(t *testing.T) {
 	}
 }
 
-// A relay that stands by tries to lead several times a second, on the connection that it has.
-func TestStandbyDoesNotReconnect(t *testing.T) {
+// A relay that stands by tries to lead several times a second, on the connection that it has,
+// and rarely on a new one.
+func TestStandbyReconnectsRarely(t *testing.T) {
 	r := newRig(t, server(t))
 	r.lead(r.migrated(outbox.Plan{}))
 	cfg, err := pgxpool.ParseConfig(r.dsn)
 	r.check(err)
+	successor := newRig(t, server(t)) // the database that the address leads to later
+	successor.migrated(outbox.Plan{})
+	address, err := pgxpool.ParseConfig(successor.dsn)
+	r.check(err)
 	var connected atomic.Int64
-	cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+	var moved atomic.Bool
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 		connected.Add(1)
+		if moved.Load() {
+			c.Database = address.ConnConfig.Database
+		}
 		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
 	r.check(err)
 	defer pool.Close()
-	s, err := New(pool, Options{LeaseTimeout: time.Minute})
+	s, err := New(pool, Options{LeaseTimeout: time.Minute, Owner: "standby"})
 	r.check(err)
-	for range 3 {
+	const long = time.Hour
+	for i, patience := range []time.Duration{long, long, long, 0} {
+		s.standbyPatience = patience
 		if _, err := s.Lead(r.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
 			t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
 		}
+		want := int64(1)
+		if patience == 0 {
+			want++
+		}
+		if n := connected.Load(); n != want {
+			t.Errorf("attempt %d: %d connections were opened, want %d", i, n, want)
+		}
 	}
-	if n := connected.Load(); n != 1 {
-		t.Errorf("%d connections were opened, want 1", n)
+	// The old leader and the connection of the pool stay with the old database.
+	moved.Store(true)
+	l, err := s.Lead(r.ctx(), 0)
+	r.check(err)
+	defer func() { r.check(l.Close()) }()
+	status, err := s.Status(r.ctx())
+	r.check(err)
+	if got := status.Leases[0].Owner; got != s.opts.Owner {
+		t.Errorf("the pool stays with the database that %q leads", got)
 	}
 }
 

@@ -89,12 +89,16 @@ type Store struct {
 	opts Options
 	// patience is slotPatience, shorter in tests.
 	patience time.Duration
+	// standbyPatience is the constant, except in tests.
+	standbyPatience time.Duration
 
 	pooled pooled.Check
 
 	mu    sync.Mutex
 	names *names // nil until the schema is known
 	meta  *meta  // nil until read; what may change of it is read again when it matters
+	// standby is since when Lead has asked for a shard through the pool only.
+	standby map[int]time.Time
 }
 
 var (
@@ -191,7 +195,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if err := checkName(opts.Table); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, opts: opts, patience: slotPatience}, nil
+	return &Store{pool: pool, opts: opts, patience: slotPatience, standbyPatience: standbyPatience, standby: map[int]time.Time{}}, nil
 }
 
 // Name is the table as [Options] name it.
