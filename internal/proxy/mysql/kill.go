@@ -174,10 +174,15 @@ func (o killOrder) send() {
 	})
 }
 
-// byFree executes it on a free backend.
+// byFree executes it on a free backend, if that is one of the same server: another has other
+// connections.
 func (o killOrder) byFree(why error) {
 	p := o.p
 	b := p.take(p.settings.Empty(), nil)
+	if b != nil && b.Endpoint != o.at {
+		p.release(b)
+		b = nil
+	}
 	if b == nil {
 		o.done(o.outcome(why))
 		return
