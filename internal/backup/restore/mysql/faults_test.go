@@ -387,8 +387,8 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// TestTablesInMemoryAfterACrash: a server that is started again keeps the books of a
-// restore, and has the tables in memory empty whose rows they note.
+// TestTablesInMemoryAfterACrash: a server that is started again keeps the
+// journal of a restore, and the tables in memory whose rows the journal records are empty.
 func TestTablesInMemoryAfterACrash(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		m = other(t, m)
@@ -407,7 +407,7 @@ CREATE TABLE later (id int PRIMARY KEY, x varchar(300)); INSERT INTO later SELEC
 		})
 		g.Wait(t)
 		s := r.session(target)
-		testkit.Eventually(t, "the books note the rows of the table in memory", func() bool {
+		testkit.Eventually(t, "the journal records the rows of the table in memory", func() bool {
 			row, err := s.Row(t.Context(), "SELECT COUNT(*) FROM weir_restore WHERE step = 'rows of early'")
 			return err == nil && row[0] == "1"
 		})
@@ -450,7 +450,7 @@ CREATE TRIGGER zzz BEFORE INSERT ON c FOR EACH ROW SET NEW.x = 'y';`)
 		})
 		g.Wait(t)
 		s := r.session(target)
-		testkit.Eventually(t, "the books note all tables but the one that waits", func() bool {
+		testkit.Eventually(t, "the journal records all tables but the one that waits", func() bool {
 			row, err := s.Row(t.Context(), "SELECT COUNT(*) FROM weir_restore WHERE step = 'rows of plain' OR step LIKE '%/data/b/%'")
 			return err == nil && row[0] == "2"
 		})

@@ -14,8 +14,8 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/postgres"
 )
 
-// TestUnloggedTablesAfterACrash: a server that crashes keeps the books of a restore, and
-// empties unlogged tables whose rows they note.
+// TestUnloggedTablesAfterACrash: a server that crashes keeps the journal of a restore,
+// and empties unlogged tables whose rows the journal records.
 func TestUnloggedTablesAfterACrash(t *testing.T) {
 	p := ownServer(t)
 	r := newRig(t, p, `CREATE UNLOGGED TABLE early AS SELECT g FROM generate_series(1, 5000) g;
@@ -34,7 +34,7 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	r.createDB(target)
 	for _, resume := range []bool{false, true} { // the resumed restore meets a crash, too
 		r.interrupted(restore.Options{DSN: p.DSN(target), Resume: resume, Jobs: 1}, func(func()) {
-			r.admin("CHECKPOINT") // the books of what is done are on the disk
+			r.admin("CHECKPOINT") // the journal is on the disk
 			p.Kill()
 		})
 		if err := p.Restart(t.Context()); err != nil {
@@ -54,7 +54,7 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 }
 
 // TestUnloggedSequencesAfterACrash: a server that crashes begins unlogged sequences anew
-// whose positions the books note, be they a table's or nobody's.
+// whose positions the journal records, be they a table's or nobody's.
 func TestUnloggedSequencesAfterACrash(t *testing.T) {
 	p := ownServer(t)
 	r := newRig(t, p, "")
@@ -68,14 +68,14 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	target := r.db + "_copy"
 	r.createDB(target)
 	r.interrupted(restore.Options{DSN: p.DSN(target), Jobs: 1}, func(func()) {
-		r.admin("CHECKPOINT") // the books of what is done are on the disk
+		r.admin("CHECKPOINT") // the journal is on the disk
 		p.Kill()
 	})
 	if err := p.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.psql(target, "SELECT count(*) FROM weir_restore.done WHERE step LIKE '%/state/sequences.sql'"); got != "1" {
-		t.Fatalf("the books note %s times that sequences are set", got)
+		t.Fatalf("the journal records %s times that sequences are set", got)
 	}
 	r.psql(target, "SELECT setval('logged', 1000)") // somebody uses what is there
 	if _, err := r.restore(restore.Options{DSN: p.DSN(target), Resume: true}); err != nil {
