@@ -61,8 +61,8 @@ func TestResumeDropsNothingOfOthers(t *testing.T) {
 	})
 }
 
-// TestResumedRowsSetOffNoTriggers that their table has by then, and the books of another restore,
-// which the source holds, are not restored.
+// TestResumedRowsSetOffNoTriggers that their table has by then, and the journal of another
+// restore, which the source holds, is not restored.
 func TestResumedRowsSetOffNoTriggers(t *testing.T) {
 	const trigger = "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 7;"
 	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE t (a int); INSERT INTO t VALUES (1);"+trigger+`
@@ -163,7 +163,7 @@ func TestResumeCleans(t *testing.T) {
 	o := restore.Options{DSN: r.m.DSN(target), Clean: true}
 	r.interrupted(o, "data/a/")
 	if got := r.client(target, "SELECT count(*) FROM weir_restore WHERE step = 'cleaning'"); got != "0" {
-		t.Errorf("when all is dropped, the books say %s times that it is not", got)
+		t.Errorf("all is dropped, and the journal has %s steps that say it is not", got)
 	}
 	r.client(target, "DELETE FROM weir_restore WHERE step <> "+my.Literal(o.Identity(res.Manifest.ID, r.db))+"; INSERT INTO weir_restore VALUES ('cleaning'); INSERT INTO a VALUES (7)")
 	o.Resume, o.Clean = true, false
@@ -181,7 +181,7 @@ func TestResumeWhereNamesFold(t *testing.T) {
 	cfg.Settings["lower-case-table-names"] = "1"
 	to := &rig{t: t, m: labtest.MariaDB(t, cfg), db: r.db, repo: r.repo}
 	to.createDB(r.db)
-	o := restore.Options{DSN: to.m.DSN(r.db)}
+	o := restore.Options{DSN: to.m.DSN(strings.ToUpper(r.db))}
 	to.interrupted(o, "data/")
 	to.client(r.db, "CREATE TRIGGER tr BEFORE INSERT ON upper FOR EACH ROW SET NEW.a = 7")
 	o.Resume = true
@@ -256,6 +256,12 @@ func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
 		}
 		r.exec(killed, "START TRANSACTION", "INSERT INTO t VALUES (1)", "INSERT INTO weir_restore VALUES ('it will not end')")
 		o.Resume, o.Verify = true, restore.VerifyRows
+		another := o
+		another.SchemaOnly = true
+		if _, err := r.restoreCtx(t.Context(), another); err == nil || !strings.Contains(err.Error(), "another part") {
+			t.Errorf("another part is resumed: %v", err)
+		}
+		r.exec(killed, "DO 1") // the refused restore has not ended it
 		done := begin(func() error {
 			_, err := r.restoreCtx(t.Context(), o)
 			return err
@@ -277,8 +283,13 @@ func TestResumeLeavesSequencesOfOthers(t *testing.T) {
 	r.interrupted(o, "data/t/")
 	r.client(target, "DELETE FROM weir_restore WHERE step = 'SEQUENCE s'; DROP SEQUENCE s; CREATE SEQUENCE s START WITH 7 INCREMENT BY 3")
 	o.Resume = true
-	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "SEQUENCE s") {
-		t.Errorf("resumed beside somebody's sequence: %v", err)
+	res, err := r.restoreCtx(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "SEQUENCE s") {
+		t.Fatalf("resumed beside somebody's sequence: %v", err)
+	}
+	var rest strings.Builder
+	if err := res.WriteRest(&rest, "/backups", "ID"); err != nil || !strings.Contains(rest.String(), "SELECT SETVAL(`s`, ") {
+		t.Errorf("%v, what is left to do does not set the sequence:\n%s", err, rest.String())
 	}
 	if got := r.client(target, "SELECT NEXTVAL(s)"); got != "7" {
 		t.Errorf("somebody's sequence gives %s", got)

@@ -108,9 +108,15 @@ func (r *runner) all(ctx context.Context) error {
 		all = append(all, d)
 	}
 	if r.opts.Resume && !r.opts.DryRun {
-		there := slices.DeleteFunc(slices.Clone(all), func(d *database) bool { return !existing[d.target] })
-		if err := r.each(ctx, there, func(d *database, ctx context.Context) error { return loader{d}.takeOver(ctx) }); err != nil {
-			return err
+		there := slices.DeleteFunc(slices.Clone(all), func(d *database) bool { return !existing[r.fold(d.target)] })
+		// All journals are checked first: the sessions of another restore are not ended.
+		for _, step := range []func(*database, context.Context) error{
+			func(d *database, ctx context.Context) error { _, err := openJournal(ctx, d); return err },
+			func(d *database, ctx context.Context) error { return loader{d}.takeOver(ctx) },
+		} {
+			if err := r.each(ctx, there, step); err != nil {
+				return err
+			}
 		}
 	}
 	ending, err := r.ending(ctx, all, existing)
@@ -146,7 +152,7 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 		return err
 	}
 	for _, d := range all {
-		if err := d.begin(ctx, existing[d.target]); err != nil {
+		if err := d.begin(ctx, existing[r.fold(d.target)]); err != nil {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
@@ -199,7 +205,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 		return false, nil
 	}
 	last := all[len(all)-1]
-	if !existing[last.target] {
+	if !existing[r.fold(last.target)] {
 		return false, nil
 	}
 	ending := false
@@ -213,7 +219,8 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	return ending, err
 }
 
-// ask queries what the server is and what it allows.
+// ask queries what the server is, what it allows, and which databases it has, by their folded
+// names.
 func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bool, err error) {
 	r.maria = s.IsMariaDB()
 	if r.maria != (r.manifest.Engine == archive.MariaDB) && !r.opts.Force {
@@ -236,7 +243,7 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 	}
 	existing = map[string]bool{}
 	err = s.Query(ctx, "SELECT schema_name FROM information_schema.schemata", func(row []string) error {
-		existing[row[0]] = true
+		existing[r.fold(row[0])] = true
 		return nil
 	})
 	if err != nil {
@@ -245,7 +252,7 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 	return existing, nil
 }
 
-// fold returns a table's name as a key.
+// fold returns the name of a table or a database as a key.
 func (r *runner) fold(name string) string {
 	if r.folds {
 		return strings.ToLower(name)

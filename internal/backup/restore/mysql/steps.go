@@ -606,11 +606,11 @@ func (d *database) unmade(e *my.Entry, err error) error {
 	return nil
 }
 
-// sequences sets sequences to their positions. It can be repeated. Where one could not be made,
-// there is somebody else's of its name.
+// sequences sets sequences to their positions. It can be repeated. The position of one that could
+// not be created is only recorded: an existing sequence of its name is not the restore's.
 func (d *database) sequences(ctx context.Context) error {
 	chunk := my.SequencesPath(d.source)
-	wanted := slices.DeleteFunc(d.kind(my.KindSequence), func(e *my.Entry) bool { return slices.Contains(d.missed, e) })
+	wanted := d.kind(my.KindSequence)
 	if d.opts.SchemaOnly || !d.Has(chunk) || len(wanted) == 0 {
 		return nil
 	}
@@ -620,10 +620,15 @@ func (d *database) sequences(ctx context.Context) error {
 	}
 	for sql := range strings.SplitSeq(text, ";\n") {
 		for _, e := range wanted {
-			if strings.HasPrefix(sql, "SELECT SETVAL("+my.Ident(e.Name)+",") {
-				if err := d.failed(d.object(e.String(), sql, d.main.Exec(ctx, sql))); err != nil {
-					return err
-				}
+			if !strings.HasPrefix(sql, "SELECT SETVAL("+my.Ident(e.Name)+",") {
+				continue
+			}
+			err := fmt.Errorf("%w %s", restore.ErrNeeds, e)
+			if !slices.Contains(d.missed, e) {
+				err = d.main.Exec(ctx, sql)
+			}
+			if err := d.failed(d.object("position of "+e.String(), sql, err)); err != nil {
+				return err
 			}
 		}
 	}

@@ -125,12 +125,12 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 	if d.main, err = d.connect(ctx); err != nil {
 		return nil, err
 	}
-	if d.opts.Resume && !d.opts.DryRun {
-		if err := takeOver(ctx, d.main); err != nil {
-			return nil, err
+	journal, err := openJournal(ctx, d.main, d)
+	if err == nil && d.opts.Resume && !d.opts.DryRun { // the sessions of another restore are not ended
+		if err = takeOver(ctx, d.main); err == nil {
+			journal, err = openJournal(ctx, d.main, d)
 		}
 	}
-	journal, err := openJournal(ctx, d.main, d)
 	if err != nil {
 		return nil, err
 	}

@@ -171,6 +171,13 @@ func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
 	if err := killed.Exec(t.Context(), load.HoldLock+"; BEGIN; CREATE INDEX b_x_idx ON public.b (x); INSERT INTO weir_restore.done VALUES ('it will not end')"); err != nil {
 		t.Fatal(err)
 	}
+	another := restoreFrom(t.Context(), r.repo, restore.Options{DSN: r.p.DSN(into), Resume: true, SchemaOnly: true})
+	if another == nil || !strings.Contains(another.Error(), "another part") {
+		t.Errorf("another part is resumed: %v", another)
+	}
+	if err := killed.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Errorf("a restore that is refused has ended the session: %v", err)
+	}
 	done = start(func() error {
 		return restoreFrom(t.Context(), r.repo, restore.Options{DSN: r.p.DSN(into), Resume: true, Verify: restore.VerifyRows})
 	})
@@ -180,8 +187,8 @@ func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
 	r.alike(r.state(r.db), into)
 }
 
-// TestKilledWhileItEnds resumes a restore of two databases that closed the books of
-// the first one only.
+// TestKilledWhileItEnds resumes a restore of two databases that has dropped the journal
+// of the first one only.
 func TestKilledWhileItEnds(t *testing.T) {
 	r := &rig{t: t, p: server(t), repo: openRepo(t, t.TempDir())}
 	for _, db := range []string{"aa", "bb"} {
