@@ -85,8 +85,8 @@ func TestBrokersKeepWhatTheyAcknowledged(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name == "rabbitmq" {
-				testkit.Long(t, "starts RabbitMQ")
+			if tt.name == "rabbitmq" || tt.name == "kafka" {
+				testkit.Long(t, "starts "+tt.name+" three times, 5 s of a processor each")
 			}
 			t.Parallel()
 			b, c := tt.start(t)
