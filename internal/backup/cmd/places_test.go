@@ -2,6 +2,8 @@ package backupcmd
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/backup/notice"
+	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -212,5 +215,24 @@ func TestRestoreMakesAMySQLDatabase(t *testing.T) {
 			program.Must(t, "restore", place, "--to", m.DSN(""), "--create", "--verify", "-q")
 			check("shop")
 		})
+	}
+}
+
+// TestRefusedTargetIsNotResumed: a restore that does not take a target says nothing of --resume,
+// even if it has begun with another database.
+func TestRefusedTargetIsNotResumed(t *testing.T) {
+	begun := &restore.Result{Plan: []restore.Step{{}}}
+	for _, c := range []struct {
+		result *restore.Result
+		err    error
+		want   bool
+	}{
+		{begun, io.ErrUnexpectedEOF, true},
+		{begun, fmt.Errorf("restore database b: %w", restore.Refuse("the target is not empty")), false},
+		{&restore.Result{}, io.ErrUnexpectedEOF, false},
+	} {
+		if got := continues(t.Context(), c.result, c.err); got != c.want {
+			t.Errorf("%v after %d steps: %t", c.err, len(c.result.Plan), got)
+		}
 	}
 }

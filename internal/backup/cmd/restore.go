@@ -273,10 +273,11 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 }
 
 // continues reports whether a restore has left something that --resume continues, and its error
-// does not say so.
+// neither says so nor refuses a target.
 func continues(ctx context.Context, r *restore.Result, err error) bool {
+	var refusal *restore.Refusal
 	said := errors.Is(err, restore.ErrBeside) || errors.Is(err, restore.ErrTriggered)
-	return ctx.Err() != nil || len(r.Plan) > 0 && !r.Ended && !said
+	return ctx.Err() != nil || len(r.Plan) > 0 && !r.Ended && !said && !errors.As(err, &refusal)
 }
 
 // leave writes what is left to do into a file, and lists the failures except the one that the

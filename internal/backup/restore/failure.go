@@ -27,6 +27,15 @@ var (
 	ErrTriggered = errors.New("the table has triggers already, which loading rows would fire: drop them, and --resume loads the rows and creates the backup's triggers again")
 )
 
+// A Refusal is an error about the state of a target, which --resume does not change.
+type Refusal struct{ Err error }
+
+// Refuse returns a [Refusal].
+func Refuse(format string, args ...any) error { return &Refusal{fmt.Errorf(format, args...)} }
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+func (r *Refusal) Unwrap() error { return r.Err }
+
 // Independent reports whether an error concerns one object only, so that others can still be
 // restored: it is not about the connection or the storage, not a cancelled run, and not an
 // error after which --resume can continue.

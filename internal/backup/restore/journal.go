@@ -49,10 +49,10 @@ func (j *Journal) Begun() bool { return j != nil && len(j.done) > 0 }
 // --resume is set and it is that of the same part of the same database of the same backup.
 func (j *Journal) Check(place, backup, database string, o *Options) error {
 	if !o.Resume && !o.DryRun {
-		return fmt.Errorf("an interrupted restore is in the database (%s): continue it with --resume, or drop the database and start over", place)
+		return Refuse("an interrupted restore is in the database (%s): continue it with --resume, or drop the database and start over", place)
 	}
 	if j.Begun() && !j.Has(o.Identity(backup, database)) {
-		return fmt.Errorf("the interrupted restore in the database (%s) is not of database %s of backup %s, or it is of another part of it, or of a part and by an older version of weir: --resume needs the same backup and the same flags, such as --table or --data-only; or drop what that restore has created, with %[1]s, and start over", place, database, backup)
+		return Refuse("the interrupted restore in the database (%s) is not of database %s of backup %s, or it is of another part of it, or of a part and by an older version of weir: --resume needs the same backup and the same flags, such as --table or --data-only; or drop what that restore has created, with %[1]s, and start over", place, database, backup)
 	}
 	return nil
 }

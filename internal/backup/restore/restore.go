@@ -167,9 +167,9 @@ func (o Options) Empty(objects, one string) error {
 	case objects == "0":
 		return nil
 	case o.Resume:
-		return fmt.Errorf("nothing to continue: the target holds %s, and no record of an interrupted restore, which may have been completed", what)
+		return Refuse("nothing to continue: the target holds %s, and no record of an interrupted restore, which may have been completed", what)
 	}
-	return fmt.Errorf("the target is not empty: it holds %s (--clean drops what the backup contains, --create --target creates another database)", what)
+	return Refuse("the target is not empty: it holds %s (--clean drops what the backup contains, --create --target creates another database)", what)
 }
 
 // Validate returns an error that names the invalid flag.

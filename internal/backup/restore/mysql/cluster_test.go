@@ -54,7 +54,13 @@ func TestDatabasesThatNeedEachOther(t *testing.T) {
 		for _, name := range names {
 			drop += "; DROP DATABASE " + my.Ident(name)
 		}
-		r.client("", drop)
+		r.client("", drop+"; CREATE DATABASE tangled_c")
+		if _, err := r.restoreCtx(t.Context(), restore.Options{}); err == nil || !strings.Contains(err.Error(), "tangled_c: the database exists already") {
+			t.Errorf("beside one of the databases: %v", err)
+		}
+		if got := r.client("", "SHOW DATABASES LIKE 'tangled%'; DROP DATABASE tangled_c"); got != "tangled_c" {
+			t.Errorf("a restore that is refused has created databases: %s", got)
+		}
 		back, err := r.restoreCtx(t.Context(), restore.Options{Verify: restore.VerifyRows})
 		if err != nil {
 			t.Fatal(err)

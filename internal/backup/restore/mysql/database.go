@@ -202,10 +202,8 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 	defer end()
 	fresh := !exists || d.create && d.opts.Clean
 	switch {
-	case d.create && exists && !d.opts.Clean && !d.opts.Resume:
-		return nil, errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
 	case !d.create && !exists:
-		return nil, errors.New("the database does not exist (--create makes it)")
+		return nil, restore.Refuse("the database does not exist (--create makes it)")
 	case fresh && d.opts.DryRun:
 		return nil, nil //nolint:nilnil // there are none
 	case fresh:
@@ -303,7 +301,7 @@ func (d *database) fitPart(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		if there[d.fold(e.Name)] {
-			return fmt.Errorf("%s exists already (--clean drops what the backup contains)", e)
+			return restore.Refuse("%s exists already (--clean drops what the backup contains)", e)
 		}
 	}
 	return nil
@@ -318,11 +316,11 @@ func (d *database) fitRows(ctx context.Context) error {
 		row, err := d.main.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 1)")
 		switch {
 		case my.Missing(err):
-			return fmt.Errorf("--data-only needs the tables, and %s does not exist", t.name())
+			return restore.Refuse("--data-only needs the tables, and %s does not exist", t.name())
 		case err != nil:
 			return fmt.Errorf("see whether table %s is empty: %w", t.name(), err)
 		case row[0] != "0":
-			return fmt.Errorf("table %s is not empty, and its rows would be there twice (truncate it first)", t.name())
+			return restore.Refuse("table %s is not empty, and its rows would be there twice (truncate it first)", t.name())
 		}
 	}
 	return nil

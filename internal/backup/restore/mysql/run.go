@@ -136,12 +136,15 @@ func (r *runner) all(ctx context.Context) error {
 
 // restore does everything except the end.
 func (r *runner) restore(ctx context.Context, all []*database, existing map[string]bool) error {
-	// All databases are checked for objects that no database can take before one is changed.
+	// All databases are checked, also for objects that no database can take, before one is changed.
 	for _, d := range all {
 		toc, err := r.readTOC(ctx, d.source)
 		if err == nil {
 			d.toc = toc
 			err = d.choose()
+		}
+		if err == nil && d.create && existing[r.fold(d.target)] && !r.opts.Clean && !r.opts.Resume {
+			err = restore.Refuse("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
 		}
 		if err != nil {
 			return fmt.Errorf("restore database %s: %w", d.target, err)

@@ -101,7 +101,7 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	return d.main.Exec(ctx, note(restore.StepRestored))
 }
 
-var errExists = errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
+var errExists = restore.Refuse("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
 
 // prepare creates the database, connects to it and checks its state: empty, cleaned, or with an
 // interrupted restore.
@@ -413,11 +413,11 @@ func (d *database) fitRows(ctx context.Context) error {
 		row, err := d.main.Row(ctx, "SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
 		switch {
 		case pg.ErrorCode(err) == pgwire.CodeUndefinedTable:
-			return fmt.Errorf("--data-only needs the tables, and %s does not exist", t.name())
+			return restore.Refuse("--data-only needs the tables, and %s does not exist", t.name())
 		case err != nil:
 			return fmt.Errorf("see whether table %s is empty: %w", t.name(), err)
 		case row[0] == "t":
-			return fmt.Errorf("table %s is not empty, and its rows would be there twice (truncate it first)", t.name())
+			return restore.Refuse("table %s is not empty, and its rows would be there twice (truncate it first)", t.name())
 		}
 	}
 	return nil
