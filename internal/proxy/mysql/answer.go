@@ -128,6 +128,10 @@ func (b *backend) emit(u *unit, p []byte) {
 	}
 	u.bytes += len(p)
 	if u.park || u.held() {
+		if u.most > 0 && u.bytes > u.most {
+			u.resp = nil
+			return
+		}
 		u.resp = append(u.resp, p...)
 		if u.flight != nil && len(u.resp) > b.p.l.srv.Cache.MaxAnswer() {
 			b.spill(u)
@@ -276,6 +280,7 @@ func (bk *responder) done() {
 	c.s.Out = mywire.AppendOK(c.s.OutBuf(), bk.seq, c.caps, &mywire.OK{Status: c.status})
 	c.s.Touch()
 	c.idleSince = c.l.Now
+	c.diag.last.answeredHere()
 }
 
 // refuseHere answers a command with an error of weir's own.
@@ -564,6 +569,7 @@ func (c *client) backendGone(b *backend, e *mywire.Error) {
 		c.texts.unjudged, c.texts.lost = nil, false
 		c.stats.errors++
 		c.stmts.leave()
+		c.diag.forget()
 		c.reply(mywire.AppendError(nil, cur.firstSeq(), e))
 		c.transport.voids = len(c.s.In) > 0 && (cur.effects.Has(leading) || cur.cmd == mywire.ComResetConnection)
 	case cur != nil && cur.wrote:

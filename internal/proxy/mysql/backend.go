@@ -78,12 +78,13 @@ func (b *backend) hidden(cmd byte, done func(u *unit)) *unit {
 }
 
 // ask runs a query of weir's own; done is called with the answer, or with u.err.
-func (b *backend) ask(sql string, done func(u *unit)) {
-	b.hidden(mywire.ComQuery, done)
+func (b *backend) ask(sql string, done func(u *unit)) *unit {
+	u := b.hidden(mywire.ComQuery, done)
 	b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, sql)
 	if b.Mode != core.ModeLaned {
 		b.lastUser = nil
 	}
+	return u
 }
 
 // Goodbye implements core.Backend.

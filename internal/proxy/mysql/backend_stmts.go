@@ -48,6 +48,9 @@ func (k *backendStmts) prepareAway(st *stmt, done func(u *unit)) {
 	b := k.b
 	b.Doomed = b.Doomed || traces(st.sql, &st.info)
 	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
+	if away || !b.p.facts.mariadb { // whose PREPARE leaves numbers of rows and, without a table, warnings
+		b.lastUser = nil
+	}
 	var astray *mywire.Error
 	var there *session.Set
 	if away {

@@ -121,6 +121,7 @@ func (c *client) lost(u *unit, e *mywire.Error) {
 		c.kick("the connection to the server was lost in the middle of an answer")
 		return
 	}
+	c.diag.forget()
 	c.reply(mywire.AppendError(nil, u.firstSeq(), e))
 	c.nextAgain()
 	c.resume()

@@ -45,13 +45,34 @@ type lastStatement struct {
 	probed    bool   // weir has run something of its own there since: ROW_COUNT() is lost
 	stash     []byte // the fetched answer to stashOf
 	stashOf   string // showWarnings, or the client's question for a number of rows
-	soft      bool   // the client keeps its backend only for its diagnostics
+	// stashWarnings is how many warnings a question for a number of rows has itself: MySQL's, that
+	// FOUND_ROWS() is deprecated.
+	stashWarnings uint16
+	soft          bool // the client keeps its backend only for its diagnostics
 }
 
 // clear is for commands that leave no diagnostics.
 func (l *lastStatement) clear() {
 	l.warnings, l.failed, l.spread, l.stash = 0, false, false, nil
 }
+
+// dropRows drops a fetched number of rows.
+func (l *lastStatement) dropRows() {
+	if l.stashOf != showWarnings {
+		l.stash = nil
+	}
+}
+
+// answeredHere records that weir itself has answered a command that sets ROW_COUNT().
+func (l *lastStatement) answeredHere() {
+	l.probed = true
+	if saysOnly(l.stashOf, "SELECT ROW_COUNT()") {
+		l.stash = nil
+	}
+}
+
+// left reports whether there may be diagnostics.
+func (l *lastStatement) left() bool { return l.warnings > 0 || l.failed }
 
 // setID sets a known id.
 func (l *lastStatement) setID(id uint64) {
@@ -158,27 +179,24 @@ func (dg *diagnostics) ran(b *backend, u *unit) {
 
 // note records the answer to a statement that ran on the client's own backend.
 func (l *lastStatement) note(u *unit) {
-	if u.effects.Has(myscan.EffDiag) && u.verb == myscan.VerbShow {
+	l.dropRows()
+	if u.effects.Has(myscan.EffDiag) && u.verb == myscan.VerbShow && !u.effects.Has(myscan.EffMulti) {
 		return // SHOW WARNINGS does not clear what it shows
 	}
 	if u.cmd == mywire.ComStmtPrepare && showsDiagnostics(&u.st.info) {
 		return // and neither does preparing it
 	}
-	before := l.warnings > 0 || l.failed
 	switch {
-	case u.effects.Has(myscan.EffMulti) && u.ok.Warnings == 0 && (u.warned || before && u.c.p.facts.mariadb):
-		// Those of an earlier statement may still be there: the last one may have cleared none.
-		lost := l.spread && !u.warned
+	case !u.mayKeepDiagnostics() || !u.warned && !l.left():
+		l.clear()
+		l.warnings = u.ok.Warnings
+	default: // its answer does not say whether there are any
+		lost := l.spread && !u.warned // the server would phrase them differently by now
 		l.clear()
 		l.failed, l.spread = true, lost
 		if lost {
 			l.on = nil
 		}
-	case !before || !u.keepsDiagnostics():
-		l.clear()
-		l.warnings = u.ok.Warnings
-	case l.spread:
-		l.on, l.stash = nil, nil // the server would phrase them differently by now
 	}
 	switch {
 	case u.hidesID:
@@ -200,7 +218,8 @@ func (l *lastStatement) fail(u *unit) {
 
 // shared records a statement that ran beside other clients' statements.
 func (l *lastStatement) shared(u *unit) {
-	kept := (l.warnings > 0 || l.failed) && u.keepsDiagnostics()
+	u.noteTables(u.asText(), u.c.texts.mode)
+	kept := l.left() && u.mayKeepDiagnostics()
 	l.clear()
 	l.warnings, l.failed, l.spread, l.on, l.ran = u.ok.Warnings, u.failed, true, nil, true
 	if u.failed {
@@ -215,21 +234,40 @@ func (l *lastStatement) shared(u *unit) {
 	}
 }
 
-// keepsDiagnostics reports whether a statement did not clear the diagnostics of the one before
-// it, as in MariaDB if it reads no table.
-func (u *unit) keepsDiagnostics() bool {
-	if u.failed || u.ok.Warnings > 0 || u.effects.Has(hidesIDEffects) || !u.c.p.facts.mariadb {
+// mayKeepDiagnostics reports whether a statement may not have cleared the diagnostics of the one
+// before it: MariaDB's do so only if they use a table. The last statement of a text with several
+// may keep those of an earlier one.
+func (u *unit) mayKeepDiagnostics() bool {
+	switch {
+	case u.failed || u.ok.Warnings > 0:
 		return false
-	}
-	switch u.verb {
-	case myscan.VerbBegin, myscan.VerbCommit, myscan.VerbRollback, myscan.VerbRollbackTo, myscan.VerbSavepoint, myscan.VerbRelease:
+	case u.effects.Has(myscan.EffMulti):
+		return u.warned || u.effects.Has(myscan.EffDiag) || u.c.p.facts.mariadb
+	case u.verb == myscan.VerbDiagnose:
 		return true
-	case myscan.VerbSelect, myscan.VerbSet, myscan.VerbDo:
-	default:
+	case !u.c.p.facts.mariadb:
 		return false
 	}
-	sql := u.asText()
-	return sql != "" && !strings.Contains(strings.ToLower(sql), "from")
+	verb := u.verb
+	if u.cmd == mywire.ComStmtPrepare {
+		verb = u.st.info.Verb // as if it ran
+	}
+	switch verb {
+	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete, myscan.VerbTable, myscan.VerbLoad:
+		return false
+	case myscan.VerbSelect, myscan.VerbSet, myscan.VerbDo:
+		return !u.readsTable
+	}
+	return true
+}
+
+// noteTables records whether a statement reads a table, if that matters for what it leaves.
+func (u *unit) noteTables(sql string, mode myscan.Mode) {
+	if u.c.diag.last.left() && len(sql) <= maxScanned {
+		var t myscan.Text
+		t.Read(sql, mode)
+		u.readsTable = t.ReadsTable()
+	}
 }
 
 // onlySets reports whether a statement leaves a session without diagnostics as it was.
@@ -246,7 +284,7 @@ func (u *unit) asText() string {
 	if u.st != nil {
 		return u.st.sql
 	}
-	return text(u.raw)
+	return text(u.raw[min(len(u.raw), mywire.HeaderLen+1):])
 }
 
 // grouped records a write that ran in a group; id is the one in the client's answer.
@@ -463,6 +501,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		c.reply(l.stash)
 		if l.stashOf != showWarnings {
 			l.stash, l.on, l.found, l.spread = nil, nil, nil, true // this one has overwritten it
+			l.warnings = max(l.warnings, l.stashWarnings)
 		}
 		return true
 	case l.warnings == 0 && !l.failed && info.Verb == myscan.VerbShow:
@@ -529,9 +568,9 @@ func asksForWarnings(sql string, info *myscan.Statement) bool {
 type diagnostics struct {
 	c *client
 
-	softly    bool // it is in the pool's softDiagnostics
-	draws     bool // it may have used a sequence
-	wroteGTID bool // one of its transactions has a GTID
+	softIn    *pool // in whose softDiagnostics it is
+	draws     bool  // it may have used a sequence
+	wroteGTID bool  // one of its transactions has a GTID
 	last      lastStatement
 	asks      bool   // it reads warnings
 	asksRows  string // the text in which it reads a number of rows; "" if it does not

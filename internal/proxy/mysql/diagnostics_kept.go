@@ -32,7 +32,7 @@ func (dg *diagnostics) asked(cmd byte, sql string) {
 	case plain && isShowWarnings(sql):
 		dg.asks = true
 	case plain && sql == dg.asksRows:
-	case plain && dg.asksRows == "" && asksForRows(sql):
+	case plain && dg.asksRows == "" && len(sql) <= maxQuestion && asksForRows(sql):
 		dg.asksRows = strings.Clone(sql)
 	default:
 		c.pins.add(pinDiag)
@@ -96,7 +96,10 @@ func (so *softDiagnostics) reclaim() {
 		return
 	}
 	for _, c := range so.clients {
-		c.diag.softly = false
+		if c.diag.softIn != so.p {
+			continue // it has moved to another pool
+		}
+		c.diag.softIn = nil
 		if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && !c.s.Closed {
 			c.diag.fetch(nil)
 		}
@@ -107,14 +110,20 @@ func (so *softDiagnostics) reclaim() {
 // add adds a client that may keep a backend only for its diagnostics. From time to time it
 // removes those that no longer do.
 func (so *softDiagnostics) add(c *client) {
-	if c.diag.softly {
+	if c.diag.softIn == so.p {
 		return
 	}
-	c.diag.softly = true
+	c.diag.softIn = so.p
 	if len(so.clients) >= 2*len(so.p.Backends)+16 {
 		so.clients = slices.DeleteFunc(so.clients, func(c *client) bool {
-			c.diag.softly = c.diag.last.soft && !c.s.Closed
-			return !c.diag.softly
+			switch {
+			case c.diag.softIn != so.p:
+				return true
+			case c.diag.last.soft && !c.s.Closed:
+				return false
+			}
+			c.diag.softIn = nil
+			return true
 		})
 	}
 	so.clients = append(so.clients, c)
@@ -122,7 +131,7 @@ func (so *softDiagnostics) add(c *client) {
 
 // leftOn reports whether the last statement has left diagnostics on a connection.
 func (l *lastStatement) leftOn(b *backend) bool {
-	return (l.warnings > 0 || l.failed) && !l.spread && l.on == b
+	return l.left() && !l.spread && l.on == b
 }
 
 // fetch queries the warnings of the last statement, or the number of rows that the client reads,
@@ -146,17 +155,17 @@ func (dg *diagnostics) fetch(then func()) {
 		question = dg.asksRows
 	}
 	c.state.enter(stateAsking)
-	b.ask(question, func(u *unit) {
+	asked := b.ask(question, func(u *unit) {
 		c.state.leave(stateAsking)
 		dg.last.soft = false
 		dg.last.spread = true
 		switch at := len(u.resp) - b.answer.Tail(); {
-		case u.err != nil || at < 0:
-		case len(u.resp) <= maxStash:
+		case u.err != nil:
+		case u.bytes <= u.most && at >= 0:
 			// The client does not see the session state of this answer.
 			dg.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
 			dg.last.stashOf = question
-			dg.last.warnings = max(dg.last.warnings, u.ok.Warnings) // MySQL's, that FOUND_ROWS() is deprecated
+			dg.last.stashWarnings = u.ok.Warnings
 		case dg.asks:
 			c.pins.add(pinDiag)
 			if then == nil && b.Depth() == 0 {
@@ -169,7 +178,11 @@ func (dg *diagnostics) fetch(then func()) {
 		}
 		c.resume()
 	})
+	asked.most = maxStash
 }
+
+// maxQuestion bounds the question for a number of rows that weir keeps for a client, in bytes.
+const maxQuestion = 64
 
 // maxStash bounds the warnings that weir keeps for a client, in bytes.
 const maxStash = 64 << 10

@@ -304,7 +304,8 @@ func (fw *forwarder) prepare(msg, payload []byte) int {
 	u := fw.begin(mywire.ComStmtPrepare, msg)
 	u.seq = answerSeq(msg)
 	u.st, u.park = st, true // the id in it is not the client's
-	c.stmts.last = nil      // until this one is prepared
+	u.noteTables(st.sql, st.mode)
+	c.stmts.last = nil // until this one is prepared
 	c.link.makeRoom(st)
 	c.link.Doomed = c.link.Doomed || traces(st.sql, &st.info)
 	c.transport.toServer(msg)
@@ -584,6 +585,11 @@ type forwarder struct {
 func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	c := fw.c
 	u.verb, u.effects = info.Verb, info.Effects
+	if u.st == nil {
+		u.noteTables(sql, c.texts.mode)
+	} else {
+		u.noteTables(sql, u.st.mode)
+	}
 	c.diag.draws = c.diag.draws || info.Effects.Has(drawing)
 	c.pins.held &^= pinFoundRows
 	c.pins.add(pinsOf(info.Effects))

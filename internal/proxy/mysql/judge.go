@@ -247,11 +247,13 @@ func (tx *texts) judged() bool {
 		tx.unjudged = nil
 		return true
 	}
+	if k.loading == 0 && c.diag.leftOn(c.link) {
+		if c.diag.fetch(nil); c.pins.held != 0 {
+			return false // the load would overwrite what cannot be fetched
+		}
+	}
 	k.waiting = append(k.waiting, c)
 	if k.loading == 0 {
-		if c.diag.leftOn(c.link) {
-			c.diag.fetch(nil) // which the load overwrites
-		}
 		k.load(c.link)
 	}
 	return false

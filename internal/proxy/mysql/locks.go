@@ -112,14 +112,17 @@ func (ps *pins) askLocks() {
 		b.WriteString(", COALESCE(IS_USED_LOCK(" + lockLiteral(name) + "), 0)")
 	}
 	b.WriteString(")")
-	c.state.enter(stateAsking)
-	c.link.ask(b.String(), func(u *unit) {
-		c.state.leave(stateAsking)
-		if rows := u.result(c.p.key.caps); len(rows) == 1 && string(rows[0][0]) == "0" {
-			ps.held &^= pinLock
-			ps.locks = ps.locks[:0]
-		}
-		c.resume()
+	link := c.link
+	c.settings.keepingWarnings(link, func() {
+		c.state.enter(stateAsking)
+		link.ask(b.String(), func(u *unit) {
+			c.state.leave(stateAsking)
+			if rows := u.result(c.p.key.caps); len(rows) == 1 && string(rows[0][0]) == "0" {
+				ps.held &^= pinLock
+				ps.locks = ps.locks[:0]
+			}
+			c.resume()
+		})
 	})
 }
 

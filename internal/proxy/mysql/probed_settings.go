@@ -101,16 +101,7 @@ func plainName(name string) bool {
 	return name != ""
 }
 
-// ask queries the values of settings that the client's statement has set.
-func (sg *settings) ask(b *backend, names []string) {
-	c := sg.c
-	if c.diag.last.leftOn(b) && b.lastUser == c {
-		c.diag.fetch(func() { sg.askValues(b, names) })
-		return
-	}
-	sg.askValues(b, names)
-}
-
+// askValues queries the values of settings that the client's statement has set.
 func (sg *settings) askValues(b *backend, names []string) {
 	c := sg.c
 	c.state.enter(stateAsking)
@@ -177,14 +168,26 @@ func (sg *settings) settledUnreported(b *backend, u *unit) {
 		sg.restoreList(b, u)
 		return
 	}
-	if u.retrack {
-		b.retrack(c)
-	}
+	asks, retrack := u.asks, u.retrack
 	switch {
-	case len(u.asks) == 0 || u.refused() || b.s.Closed:
+	case len(asks) == 0 || u.refused() || b.s.Closed:
+		asks = nil
 	case u.failed || c.state.asking():
 		c.pins.add(pinSet) // a part of it may have taken effect
-	default:
-		sg.ask(b, u.asks)
+		asks = nil
+	}
+	ask := func() {
+		if retrack {
+			b.retrack(c)
+		}
+		if len(asks) > 0 {
+			sg.askValues(b, asks)
+		}
+	}
+	switch {
+	case c.state.asking():
+		ask()
+	case retrack || len(asks) > 0:
+		sg.keepingWarnings(b, ask)
 	}
 }

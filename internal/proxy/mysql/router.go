@@ -128,6 +128,7 @@ func (rt *router) setOption(msg []byte) bool {
 	c.settings.readMode()
 	c.s.Out = mywire.AppendEnd(c.s.OutBuf(), 1, c.caps, &mywire.OK{Status: c.status})
 	c.s.Touch()
+	c.diag.last.answeredHere()
 	return true
 }
 

@@ -62,6 +62,7 @@ type unit struct {
 	reported     trackedChanges // weir's own: changes that the answer reports
 	reportedVars int            // ... and the number of variables in them
 	warned       bool           // one of its results had warnings
+	readsTable   bool           // it certainly reads a table; looked at if there were diagnostics before
 	overdue      bool           // weir kills it because it has run for too long
 	dead         bool           // killed or disconnected while it waited
 	retry        bool           // the answer is withheld, and the unit runs again
@@ -90,6 +91,7 @@ type unit struct {
 
 	grp  *group        // of a multi-row statement
 	done func(u *unit) // weir's own: called when answered, or with u.err set
+	most int           // weir's own: the length above which the answer is not kept; 0: none
 	// probe: weir's own query after an error, whose answer reports what the ERR packet could
 	// not.
 	probe bool
@@ -140,7 +142,7 @@ func (l *loop) recycle(u *unit) {
 
 // again clears the answer of a unit that will run once more.
 func (u *unit) again() {
-	u.resp, u.end, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], 0, mywire.OK{}, false, 0, nil, 0, 0
+	u.resp, u.end, u.ok, u.warned, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], 0, mywire.OK{}, false, false, 0, nil, 0, 0
 	u.park, u.hold, u.preempted = false, false, false
 	u.retries++
 	u.c.p.Stats.Reruns++

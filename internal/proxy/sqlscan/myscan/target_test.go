@@ -31,3 +31,15 @@ func TestTarget(t *testing.T) {
 		}
 	}
 }
+
+func TestReadsTable(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"SELECT a FROM t": true, "/* x */ select 'from', `from` from `dual`": true, "SELECT 1 FROM (SELECT 1) x": true, "SELECT 1 UNION SELECT a FROM s.t": true,
+		"SELECT 'a from t'": false, "SELECT EXTRACT(YEAR FROM NOW())": false, "SELECT (SELECT a FROM t)": true, "SET a = 1, b = (SELECT 60 + a FROM t)": true, "DO (SELECT 0 FROM (SELECT 0) AS x)": true, "SELECT TRIM('a' FROM (SELECT 1)) + (1": false, "SELECT 1 FROM dual WHERE (SELECT a FROM t)": true, "SELECT 1 FROM dual": false, "SELECT @@x.from": false, "": false,
+	} {
+		var text Text
+		if text.Read(sql, Mode{}); text.ReadsTable() != want {
+			t.Errorf("%s: reads a table: %v, want %v", sql, !want, want)
+		}
+	}
+}

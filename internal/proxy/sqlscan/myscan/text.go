@@ -126,6 +126,32 @@ func (t *Text) Insert() (InsertShape, bool) { return insert(t.lexer()) }
 // one that writes, or might write, to several tables.
 func (t *Text) Target() (schema, table string, ok bool) { return target(t.lexer()) }
 
+// ReadsTable reports whether a statement certainly reads a table: whether a SELECT in it has a
+// FROM, unlike a function such as EXTRACT(YEAR FROM a).
+func (t *Text) ReadsTable() bool {
+	lex, prev := t.lexer(), token{}
+	selects := []bool{false} // whether there is a SELECT, for each open parenthesis
+	for tok := lex.next(); tok.kind != tokEOF; prev, tok = tok, lex.next() {
+		in := len(selects) - 1
+		switch {
+		case tok.kind == '(':
+			selects = append(selects, false)
+		case tok.kind == ')' && in > 0:
+			selects = selects[:in]
+		case tok.kind != tokWord || prev.kind == '.':
+		case tok.kw == kwSelect:
+			selects[in] = true
+		case tok.kw == kwFrom && selects[in]:
+			table := lex.next()
+			if table.kind == '(' || table.kind == tokQuoted || table.kind == tokWord && !strings.EqualFold(t.sql[table.start:table.end], "dual") {
+				return true
+			}
+			tok = table
+		}
+	}
+	return false
+}
+
 // Names calls yield with each identifier of the text, in lower case and without quotes, until
 // yield returns false. Among them are all names of tables, views and routines, and any other
 // names. call means that the name stands where a routine is called.
