@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -242,15 +241,8 @@ func (b *backend) reset() {
 	b.renewSession()
 }
 
-// Cut implements core.Backend. A server that is busy with an overdue statement does not notice
-// that the connection is closed, and is told. KILL QUERY would not do: behind it, the server
-// would run what else it has received, such as the COMMIT of a group.
-func (b *backend) Cut(err error) {
-	b.s.Close(err)
-	if errors.Is(err, core.ErrOverdue) {
-		killOrder{b.p, b.Endpoint, fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) {}}.send()
-	}
-}
+// Cut implements core.Backend.
+func (b *backend) Cut(err error) { b.s.Close(err) }
 
 // fail closes the connection because weir cannot rely on its state any more.
 func (b *backend) fail(err error) {

@@ -115,14 +115,14 @@ func (so *softDiagnostics) add(c *client) {
 	}
 	c.diag.softIn = so.p
 	if len(so.clients) >= 2*len(so.p.Backends)+16 {
-		so.clients = slices.DeleteFunc(so.clients, func(c *client) bool {
+		so.clients = slices.DeleteFunc(so.clients, func(other *client) bool {
 			switch {
-			case c.diag.softIn != so.p:
+			case other == c || other.diag.softIn != so.p:
 				return true
-			case c.diag.last.soft && !c.s.Closed:
+			case other.diag.last.soft && !other.s.Closed:
 				return false
 			}
-			c.diag.softIn = nil
+			other.diag.softIn = nil
 			return true
 		})
 	}

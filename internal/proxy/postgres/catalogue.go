@@ -63,8 +63,8 @@ type reader struct {
 	err      error
 }
 
-// builtins are the functions of pg_catalog that have effects. They are the same in every
-// database of a server. Never changed.
+// builtins are the functions of pg_catalog that have effects. They are taken to be the same in
+// every database of a server: only a superuser can rename or drop one. Never changed.
 type builtins struct {
 	oids    string                    // as a list
 	effects map[string]sqlscan.Effect // by OID

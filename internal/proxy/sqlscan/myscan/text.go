@@ -144,7 +144,7 @@ func (t *Text) ReadsTable() bool {
 		case tok.kw == kwFrom && selects[in]:
 			table := lex.next()
 			if table.kind == '(' || table.kind == tokQuoted || table.kind == tokWord && !strings.EqualFold(t.sql[table.start:table.end], "dual") {
-				return true
+				return !lex.doubtful
 			}
 			tok = table
 		}
