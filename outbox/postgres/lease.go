@@ -71,12 +71,13 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 		store: s, names: n, shard: shard, lock: c,
 		lost: make(chan struct{}), watched: make(chan struct{}), noted: map[int64]struct{}{},
 	}
-	if err := l.take(ctx); err != nil {
+	err = l.take(ctx)
+	if err == nil || errors.Is(err, outbox.ErrHeld) {
+		s.pool.Reset() // its connections may be to another server than the address leads to now
+	}
+	if err != nil {
 		closeConn(c)
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), err)
-	}
-	if held {
-		s.pool.Reset() // its connections may lead to another server than the lease's
 	}
 	l.read.open, l.write.open = s.connect, s.connect
 	watching, stop := context.WithCancel(context.Background())

@@ -146,11 +146,12 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 		}
 		return nil, err
 	}
+	if err := l.sameServer(ctx, c); err != nil {
+		_ = c.Close() // it has no state on the server, and its PID means another process on the lease's
+		return nil, err
+	}
 	slot := fmt.Sprintf("weir_outbox_%d_%d_%x", l.shard, c.PID(), time.Now().UnixNano())
 	follow, err := func() (*pgrepl.Tail, error) {
-		if err := l.sameServer(ctx, c); err != nil {
-			return nil, err
-		}
 		if _, err := pgrepl.EnsurePublication(ctx, c, publication, table); err != nil {
 			return nil, err
 		}

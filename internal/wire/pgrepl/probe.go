@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -80,7 +82,9 @@ func Probe(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Re
 func ConnectProbed(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Conn, *Report, error) {
 	c, err := Connect(ctx, cfg, Logical)
 	refusal := err
-	if err != nil && ctx.Err() == nil { // some middleboxes close the connection without an error
+	// Some middleboxes close the connection without an error. A host that does not answer
+	// at all is not tried again.
+	if pgwire.CodeOf(err) != "" || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
 		c, err = Connect(ctx, cfg, SQL)
 	}
 	if err != nil {
