@@ -127,7 +127,13 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 	}
 	journal, err := openJournal(ctx, d.main, d)
 	if err == nil && d.opts.Resume && !d.opts.DryRun { // the sessions of another restore are not ended
-		if err = takeOver(ctx, d.main); err == nil {
+		if !journal.Begun() {
+			err = d.fit(ctx)
+		}
+		if err == nil {
+			err = takeOver(ctx, d.main)
+		}
+		if err == nil {
 			journal, err = openJournal(ctx, d.main, d)
 		}
 	}
