@@ -59,8 +59,7 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := s.held(ctx, n.leaseKey(shard))
-	if held && !s.doubts(shard) {
+	if s.held(ctx, n.leaseKey(shard)) && !s.doubts(shard) {
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), outbox.ErrHeld)
 	}
 	c, err := s.connectToWait(ctx)
@@ -89,10 +88,10 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 // held asks through the pool whether a session holds a lock. A standby relay asks several
 // times a second; a new connection for each attempt would cost the server some 10 ms of CPU.
 // If the pool does not answer in time, held returns false, and Lead tries the lock itself.
-func (s *Store) held(ctx context.Context, key int64) (held bool) {
+func (s *Store) held(ctx context.Context, key int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.LeaseTimeout)
 	defer cancel()
-	err := s.pool.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+")", key).Scan(&held)
+	held, err := advisoryHeld(ctx, s.pool, key)
 	return err == nil && held
 }
 

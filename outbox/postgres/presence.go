@@ -74,10 +74,16 @@ const advisoryKeys = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_cat
 	" WHERE locktype = 'advisory' AND objsubid = 1 AND granted" +
 	" AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
 
+// advisoryHeld reports whether a session of the database holds an advisory lock.
+func advisoryHeld(ctx context.Context, q querier, key int64) (held bool, err error) {
+	err = q.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+")", key).Scan(&held)
+	return held, err
+}
+
 // refuseClaims refuses to lead beside relays that claim with SKIP LOCKED.
 func refuseClaims(ctx context.Context, c *pgx.Conn, n names) error {
-	var claimed bool
-	if err := c.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+")", n.claimsKey()).Scan(&claimed); err != nil {
+	claimed, err := advisoryHeld(ctx, c, n.claimsKey())
+	if err != nil {
 		return fmt.Errorf("look for claims with skip-locked: %w", err)
 	}
 	if claimed {

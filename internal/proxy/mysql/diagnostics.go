@@ -66,7 +66,7 @@ func (l *lastStatement) dropRows() {
 // answeredHere records that weir itself has answered a command that sets ROW_COUNT().
 func (l *lastStatement) answeredHere() {
 	l.probed = true
-	if saysOnly(l.stashOf, "SELECT ROW_COUNT()") {
+	if saysOnly(l.stashOf, selectRowCount) {
 		l.stash = nil
 	}
 }

@@ -11,13 +11,17 @@ import (
 // This file has what a client that reads diagnostics keeps: its connection, until others want
 // it, and then the answer to its question; see diagnostics.go.
 
-const showWarnings = "SHOW WARNINGS"
+const (
+	showWarnings    = "SHOW WARNINGS"
+	selectRowCount  = "SELECT ROW_COUNT()"
+	selectFoundRows = "SELECT FOUND_ROWS()"
+)
 
 func isShowWarnings(sql string) bool { return saysOnly(sql, showWarnings) }
 
 // asksForRows reports whether a text reads only a number of rows of the last statement.
 func asksForRows(sql string) bool {
-	return saysOnly(sql, "SELECT ROW_COUNT()") || saysOnly(sql, "SELECT FOUND_ROWS()")
+	return saysOnly(sql, selectRowCount) || saysOnly(sql, selectFoundRows)
 }
 
 func saysOnly(sql, what string) bool {
@@ -50,7 +54,7 @@ func (dg *diagnostics) rowsOn(b *backend) bool {
 	if dg.asksRows == "" || l.spread || l.on != b {
 		return false
 	}
-	return saysOnly(dg.asksRows, "SELECT ROW_COUNT()") && !l.probed || saysOnly(dg.asksRows, "SELECT FOUND_ROWS()") && l.found == b
+	return saysOnly(dg.asksRows, selectRowCount) && !l.probed || saysOnly(dg.asksRows, selectFoundRows) && l.found == b
 }
 
 // leftOn reports whether the last statement has left diagnostics on a connection that the

@@ -126,24 +126,16 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 		return nil, err
 	}
 	journal, err := openJournal(ctx, d.main, d)
+	if err == nil && !journal.Begun() {
+		err = d.fit(ctx)
+	}
 	if err == nil && d.opts.Resume && !d.opts.DryRun { // the sessions of another restore are not ended
-		if !journal.Begun() {
-			err = d.fit(ctx)
-		}
-		if err == nil {
-			err = takeOver(ctx, d.main)
-		}
-		if err == nil {
+		if err = takeOver(ctx, d.main); err == nil {
 			journal, err = openJournal(ctx, d.main, d)
 		}
 	}
 	if err != nil {
 		return nil, err
-	}
-	if !journal.Begun() {
-		if err := d.fit(ctx); err != nil {
-			return nil, err
-		}
 	}
 	if again && !journal.Has(restore.StepRestored) {
 		if err := reset(ctx, d); err != nil {
