@@ -251,7 +251,7 @@ func (at At) round(n int, metric string, scale float64) Measure {
 		if c == nil {
 			return Figure{}, why
 		}
-		key, _ := bench.MetricByKey(metric, subject.All()...)
+		key := bench.MustMetric(metric, subject.All()...)
 		for i := range c.Samples {
 			if v, ok := key.Of(&c.Samples[i]); ok && c.Samples[i].Round == n {
 				v *= cmp.Or(scale, 1)
