@@ -47,7 +47,8 @@ type movedClient struct {
 	Failed, Spread, Probed   bool
 	Stash                    []byte
 	Draws, KeepsIDs, HasGTID bool
-	Asks                     bool // it reads warnings
+	Asks                     bool   // it reads warnings
+	AsksRows                 string // the text in which it reads a number of rows
 	Age, Idle                time.Duration
 	Units, Grouped, Errors   uint64
 	In, Out                  []byte // read and not consumed; not written
@@ -215,7 +216,7 @@ func (mv *clientMover) pack(in, out []byte) *movedClient {
 		Mode: c.texts.mode, Owed: c.settings.owed, Seq: c.stmts.seq,
 		LastID: last.id, IDUnknown: last.unknown, Warnings: last.warnings, Failed: last.failed, Probed: last.probed,
 		Spread: last.spread || last.on != nil, // it will be on another connection in any case
-		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID, Asks: d.asks,
+		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID, Asks: d.asks, AsksRows: d.asksRows,
 		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
 	}
@@ -412,7 +413,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	}
 	c.stmts.takeIn(m, sets)
 	d, last := &c.diag, &c.diag.last
-	d.draws, d.keepsIDs, d.wroteGTID, d.asks = m.Draws, m.KeepsIDs, m.HasGTID, m.Asks
+	d.draws, d.keepsIDs, d.wroteGTID, d.asks, d.asksRows = m.Draws, m.KeepsIDs, m.HasGTID, m.Asks, m.AsksRows
 	last.id, last.unknown, last.warnings, last.failed, last.ran = m.LastID, m.IDUnknown, m.Warnings, m.Failed, true
 	last.spread, last.probed, last.stash, last.stashOf = m.Spread, m.Probed, m.Stash, showWarnings
 	if l.Draining() {

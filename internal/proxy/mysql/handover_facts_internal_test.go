@@ -11,9 +11,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A session that is still to be reset after a refused COM_CHANGE_USER goes to the next
-// process as such.
-func TestRefusedChangeIsHandedOver(t *testing.T) {
+// A session that is still to be reset after a refused COM_CHANGE_USER goes to the next process
+// as such, and so does one whose statements run alone because it reads numbers of rows.
+func TestWhatTheNextStatementNeedsIsHandedOver(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{
 		MySQL: mywire.ConnectConfig{Address: "127.0.0.1:1", User: "root", TLSMode: mywire.TLSDisabled}, Listen: "127.0.0.1:0",
@@ -31,16 +31,16 @@ func TestRefusedChangeIsHandedOver(t *testing.T) {
 	if err := s.Handover.TakeIn("", "root"); err != nil {
 		t.Fatal(err)
 	}
-	l, handed := s.Loops[0], false
+	l, handed := s.Loops[0], new(movedClient)
 	err = l.Call(context.Background(), func() {
 		l.Given()
-		l.takeIn(&movedClient{ID: 7, User: "root", AwaitsFacts: true, Sets: make([][]session.Setting, 1)}, fds[0], func() {})
+		l.takeIn(&movedClient{ID: 7, User: "root", AwaitsFacts: true, AsksRows: selectRowCount, Sets: make([][]session.Setting, 1)}, fds[0], func() {})
 		if c := l.Clients[7]; c != nil {
-			handed = c.moving.pack(nil, nil).AwaitsFacts
+			handed = c.moving.pack(nil, nil)
 			c.s.Close(nil)
 		}
 	})
-	if err != nil || !handed {
-		t.Errorf("what the session waits for is not handed over; %v", err)
+	if err != nil || !handed.AwaitsFacts || handed.AsksRows != selectRowCount {
+		t.Errorf("handed over: awaits facts %v, asks %q; %v", handed.AwaitsFacts, handed.AsksRows, err)
 	}
 }
