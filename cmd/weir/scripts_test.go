@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,51 @@ func TestRunWantsAGoThatReadsGoMod(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		if err == nil || strings.Contains(string(out), "run: weir needs Go 1.21") != (want != "") || !strings.Contains(string(out), want) {
 			t.Errorf("Go %q: %v, want %q:\n%s", version, err, want, out)
+		}
+	}
+}
+
+// A failed check is repeated only if all tests have run: not if their program was killed.
+func TestOnlyWholeRunsAreRepeated(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	again, err := os.ReadFile("../../scripts/again")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"scripts/again": string(again), "scripts/all-tested": "#!/bin/sh\n", "bin/make": "#!/bin/sh\necho \"ran $*\"\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "out"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const failed, end = "--- FAIL: TestA (0.10s)\n    a_test.go:1: x\n", "FAIL\ta/b\t0.1s\nFAIL\nout/a.log: ended with 1\n"
+	for log, want := range map[string]string{
+		failed + "FAIL\n" + end:                                 "PKG=a/b TESTS=^(TestA)$",
+		failed + "FAIL\nleak: a socket\nexit status 1\n" + end:  "PKG=a/b TESTS=^(TestA)$",
+		"PASS\nleak: a socket\nexit status 1\n" + end:           "PKG=a/b TESTS=.\n",
+		"ok  \tc/d\t0.1s\n" + failed + "signal: killed\n" + end: "was killed",
+		failed + "exit status 3\n" + end:                        "was killed",
+		"signal: killed\n" + end:                                "was killed",
+		failed + "FAIL\n" + strings.ReplaceAll(end, "1", "2"):   "not come to its end",
+		failed + "panic: x\n" + end:                             "a panic",
+	} {
+		// The same log twice: the first one's last FAIL is not a package's.
+		for _, path := range []string{"out/a.log", "out/b.log"} {
+			if err := os.WriteFile(filepath.Join(dir, path), []byte(strings.ReplaceAll(log, "out/a.log", path)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", filepath.Join(dir, "scripts/again"), "out/a.log", "out/b.log")
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if !strings.Contains(string(out), want) || (err == nil) != strings.HasPrefix(want, "PKG=") {
+			t.Errorf("%v, want %q of\n%s\n%s", err, want, log, out)
 		}
 	}
 }
