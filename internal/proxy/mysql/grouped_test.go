@@ -184,20 +184,46 @@ func (w *weir) extras(kind string) (n uint64) {
 	return n
 }
 
+// members counts the writes that the lanes of a kind ran.
+func (w *weir) members(kind string) (n uint64) {
+	w.tb.Helper()
+	for _, l := range w.snapshot().Lanes {
+		if l.Kind == kind {
+			n += l.Members
+		}
+	}
+	return n
+}
+
 // mustGather repeats try until a group of at least two has run in a lane of the
 // given kind: the proxy first has to learn of the tables.
 func (w *weir) mustGather(kind string, try func(round int)) {
 	w.tb.Helper()
 	before := w.extras(kind)
-	deadline := time.Now().Add(patience)
-	for round := 0; round < 300 || time.Now().Before(deadline); round++ { // on a busy machine weir gets to know the table late
+	deadline := time.Now().Add(gatherPatience)
+	for round := 0; round < 20 || time.Now().Before(deadline); round++ { // on a busy machine weir gets to know the table late
 		try(round)
 		if w.tb.Failed() || w.extras(kind) > before {
 			return
 		}
 	}
-	w.tb.Fatalf("no burst made a group in a lane of kind %s: %+v", kind, w.snapshot().Lanes)
+	snap := w.snapshot()
+	var state strings.Builder
+	for _, l := range snap.Lanes {
+		fmt.Fprintf(&state, "\nlane %s %q: groups %d, members %d, fallbacks %d, retried %d, limit %d, waiting %d, in flight %d, reasons %v",
+			l.Kind, l.Text, l.Groups, l.Members, l.Fallbacks, l.Retried, l.Limit, l.Waiting, l.InFlight, l.Batch.Reasons)
+	}
+	for _, s := range snap.Shapes {
+		fmt.Fprintf(&state, "\nstatement %q: runs %d, grouped %d, pinned %d, errors %d", s.Text, s.Runs, s.Grouped, s.Pinned, s.Errors)
+	}
+	for _, p := range snap.Pools {
+		fmt.Fprintf(&state, "\npool %+v", p)
+	}
+	w.tb.Fatalf("within %s no burst made a group in a lane of kind %s:%s", gatherPatience, kind, &state)
 }
+
+// gatherPatience is well below the time after which clients give up.
+const gatherPatience = time.Minute
 
 // without is the reply with another name for the database, in plain text and in
 // descriptions of columns, where its length stands in front.
@@ -374,11 +400,15 @@ func TestWarningsOfGroupsWhenTheServerListsFewer(t *testing.T) {
 			srv := start(t, serverConfig())
 			w := startFor(t, srv, databaseOn(t, srv, "CREATE TABLE g (k INT, n DECIMAL(6,1), m DECIMAL(6,1))"), oneGroupAtATime(nil))
 			all := w.dials(10)
+			insert := func(c *wire, k int, values string) []byte {
+				return c.query(fmt.Sprintf("/* batch */ INSERT INTO g VALUES (%d, %s)", k, values))
+			}
+			const exact, rounded = "1.5, 1.5", "1.55, 1.55" // with two warnings
 			burst := func(round int) {
 				t.Helper()
 				messages := make([][]byte, len(all))
 				for i, c := range all {
-					messages[i] = c.query(fmt.Sprintf("/* batch */ INSERT INTO g VALUES (%d, %s)", round, []string{"1.5, 1.5", "1.55, 1.55"}[i%2]))
+					messages[i] = insert(c, round, []string{exact, rounded}[i%2])
 				}
 				for i, r := range together(all, messages) {
 					if r.err != nil || r.lost != nil || int(r.ok.Warnings) != i%2*2 {
@@ -386,7 +416,16 @@ func TestWarningsOfGroupsWhenTheServerListsFewer(t *testing.T) {
 					}
 				}
 			}
+			c := all[0]
+			eventually(t, "a write has gone through the lane alone", func() bool {
+				c.try(insert(c, 0, exact)).mustBe(t, "alone", oneRow)
+				return t.Failed() || w.members(rowsLane) > 0
+			})
+			if r := c.try(insert(c, 0, rounded)); r.lost != nil || r.ok.Warnings != 2 {
+				t.Errorf("alone, with warnings: %s %v", r.text, r.lost)
+			}
 			w.mustGather(rowsLane, burst)
+			w.mustGather(rowsLane, burst) // after a group with warnings, too
 			sqlOn(t, srv, "SET GLOBAL max_error_count = 3")
 			opened := w.pool().Opened
 			eventually(t, "the change is noticed", func() bool {

@@ -235,40 +235,51 @@ func (g *group) conclude(u *unit) {
 var atRow = regexp.MustCompile(`at row (\d+)$`)
 
 // countWarnings assigns each row its own warnings. Warnings that name no row do not come from
-// values, see quiet: they belong to the statement, or occur once for every row.
+// values, see quiet: they belong to the statement, or occur once for every row. If it cannot tell
+// which, or the server does not list all, writes of this shape are not made rows any more.
 func (g *group) countWarnings(total int) []uint16 {
 	n := len(g.units)
 	counts := make([]uint16, n)
 	if total == 0 {
 		return counts
 	}
-	if shape := g.units[0].shape; shape != nil {
-		shape.KeepApart()
-	}
+	shape := g.units[0].shape
 	if total > len(g.warnings) && total%n == 0 {
 		// More than the server lists: see rowsListed.
+		shape.KeepApart()
 		for i := range counts {
 			counts[i] = uint16(total / n)
 		}
 		return counts
 	}
-	general := 0
+	var everyRow, general int
+	without := make(map[string]int)
 	for _, w := range g.warnings {
 		row := 0
 		if m := atRow.FindSubmatch(w[2]); m != nil {
 			row, _ = strconv.Atoi(string(m[1])) // digits only
 		}
 		if row < 1 || row > n {
-			general++
+			without[string(w[2])]++
 			continue
 		}
 		counts[row-1]++
+	}
+	for _, times := range without {
+		if times%n == 0 {
+			everyRow += times / n
+		} else {
+			general += times
+		}
+	}
+	if general > 0 || total > len(g.warnings) {
+		shape.KeepApart()
 	}
 	if general%n == 0 {
 		general /= n
 	}
 	for i := range counts {
-		counts[i] += uint16(general)
+		counts[i] += uint16(everyRow + general)
 	}
 	return counts
 }

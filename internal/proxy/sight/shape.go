@@ -24,8 +24,8 @@ type Shape struct {
 	ShapeCounts
 
 	stalled time.Duration // until then: see Stall
-	alone   bool          // leaves what its client may ask for: not beside those of others
-	apart   bool          // ... : not as a row among others
+	alone   bool          // a read that leaves what its client may ask for: not beside those of others
+	apart   bool          // a write of which that is not known by row: not as a row among others
 	seen    uint64        // answers that cost and bytes were learned from
 	cost    time.Duration
 	bytes   float64 // of one result
@@ -179,9 +179,9 @@ func (s *Shape) Flow() { s.stalled = 0 }
 // Stalled reports whether Stall holds.
 func (s *Shape) Stalled(now time.Duration) bool { return now < s.stalled }
 
-// KeepAlone has statements of this shape run on a connection of their client's
-// own, so that what they leave there can be asked for.
-func (s *Shape) KeepAlone() { s.alone, s.apart = true, true }
+// KeepAlone has reads of this shape run on a connection of their client's own, so that
+// what they leave there can be asked for.
+func (s *Shape) KeepAlone() { s.alone = true }
 
 // KeptAlone reports whether KeepAlone was called.
 func (s *Shape) KeptAlone() bool { return s.alone }
