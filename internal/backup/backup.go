@@ -212,7 +212,7 @@ type Result struct {
 
 	// Workers are the metrics of the workers that read rows: for each database, or for all
 	// together if they share their workers.
-	Workers []bulk.CrewStats
+	Workers []bulk.WorkerPoolStats
 
 	// Pipeline says which stages worked and which waited.
 	Pipeline archive.Pipeline

@@ -200,8 +200,8 @@ func (s *server) startHelper(program string, args []string) (*process, error) {
 
 // stopHelpers stops the processes that startHelper started.
 func (s *server) stopHelpers() {
-	for _, aide := range s.helpers {
-		aide.killTree()
+	for _, helper := range s.helpers {
+		helper.killTree()
 	}
 	s.helpers = nil
 }

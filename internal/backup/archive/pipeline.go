@@ -243,15 +243,15 @@ func (c *ChunkWriter) Close() error {
 	return c.complete()
 }
 
-// CloseBeside is Close without waiting: it returns when all bytes were passed on, and the chunk
+// CloseAsync is Close without waiting: it returns when all bytes were passed on, and the chunk
 // completes in the background. Until then the chunk counts as open; [Writer.Finish] waits for
 // it, and fails if it fails.
-func (c *ChunkWriter) CloseBeside() error {
+func (c *ChunkWriter) CloseAsync() error {
 	if err := c.handOn(); err != nil {
 		return err
 	}
 	c.count()
-	c.w.beside(c.chunk.Path, c.complete)
+	c.w.completeAsync(c.chunk.Path, c.complete)
 	return nil
 }
 

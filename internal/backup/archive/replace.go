@@ -8,7 +8,7 @@ import (
 )
 
 // Replace writes a chunk that is cheap to produce, replacing the one that an earlier run may
-// have left under its path. It completes in the background; see [ChunkWriter.CloseBeside].
+// have left under its path. It completes in the background; see [ChunkWriter.CloseAsync].
 func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Writer) error) error {
 	if _, ok := w.Done(info.Path); ok {
 		if err := w.Discard(ctx, info.Path); err != nil {
@@ -22,7 +22,7 @@ func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Write
 	if err := fill(chunk); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", info.Path, err), chunk.Abort())
 	}
-	if err := chunk.CloseBeside(); err != nil {
+	if err := chunk.CloseAsync(); err != nil {
 		return fmt.Errorf("write %s: %w", info.Path, err)
 	}
 	return nil

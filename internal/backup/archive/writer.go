@@ -34,7 +34,7 @@ type Writer struct {
 
 	rows, plainBytes, storedBytes atomic.Int64
 
-	late atomic.Pointer[error] // the first error of a chunk that was closed with CloseBeside
+	late atomic.Pointer[error] // the first error of a chunk that was closed with CloseAsync
 
 	mu           sync.Mutex
 	ended        bool
@@ -208,8 +208,8 @@ func (w *Writer) complete(c Chunk) error {
 	return nil
 }
 
-// beside completes an open chunk in the background.
-func (w *Writer) beside(path string, complete func() error) {
+// completeAsync completes an open chunk in the background.
+func (w *Writer) completeAsync(path string, complete func() error) {
 	over := make(chan struct{})
 	w.mu.Lock()
 	w.ending[path] = over
@@ -229,7 +229,7 @@ func (w *Writer) beside(path string, complete func() error) {
 }
 
 // await waits until the chunk of a path has completed or failed, if it was closed with
-// CloseBeside.
+// CloseAsync.
 func (w *Writer) await(path string) {
 	w.mu.Lock()
 	over := w.ending[path]
@@ -240,7 +240,7 @@ func (w *Writer) await(path string) {
 }
 
 // awaitAll waits for all chunks that complete in the background (see
-// [ChunkWriter.CloseBeside]), and returns the first error.
+// [ChunkWriter.CloseAsync]), and returns the first error.
 func (w *Writer) awaitAll() error {
 	w.mu.Lock()
 	all := slices.Collect(maps.Values(w.ending))
@@ -259,7 +259,7 @@ func (w *Writer) awaitAll() error {
 const settlePatience = 5 * time.Second
 
 // Fail ends a backup that has failed. It waits some seconds for chunks that complete in the
-// background (see [ChunkWriter.CloseBeside]), and keeps complete chunks for a later Resume; if
+// background (see [ChunkWriter.CloseAsync]), and keeps complete chunks for a later Resume; if
 // there are none, it deletes everything. It returns the cause, joined with errors of the
 // cleanup. If a chunk failed in the background, its error is the cause: whatever failed because
 // of it, such as reading another table, is not to blame.
@@ -294,7 +294,7 @@ func (w *Writer) forget(c *ChunkWriter) {
 // Done returns the chunk with this path if it is complete, whether in this run or, when
 // resuming, in an earlier one. A caller that resumes calls it before reading from the server,
 // and compares Attributes if a chunk of another snapshot is not acceptable. It waits for a
-// chunk that completes in the background; see [ChunkWriter.CloseBeside].
+// chunk that completes in the background; see [ChunkWriter.CloseAsync].
 func (w *Writer) Done(path string) (Chunk, bool) {
 	w.await(path)
 	w.mu.Lock()

@@ -59,10 +59,10 @@ func (a Adapt) Most(jobs int) int {
 	return jobs
 }
 
-// Crew returns the Crew for each of so many databases that share the jobs.
-func (a Adapt) Crew(jobs, databases int) Crew {
+// WorkerPool returns the WorkerPool for each of so many databases that share the jobs.
+func (a Adapt) WorkerPool(jobs, databases int) WorkerPool {
 	part := func(n int) int { return max(1, n/max(1, databases)) }
-	c := Crew{Start: part(jobs), Idle: a.Idle}
+	c := WorkerPool{Start: part(jobs), Idle: a.Idle}
 	if a.Max > 0 {
 		c.Least, c.Most = part(a.Min), part(a.Max)
 	}

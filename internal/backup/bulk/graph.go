@@ -41,7 +41,7 @@ type Job struct {
 // running jobs have ended. If jobs depend on each other in a circle, it returns an error before
 // any job starts. A job that panics causes a [*PanicError], which names it.
 func Run(ctx context.Context, workers int, jobs []Job) error {
-	return Crew{Start: workers}.Run(ctx, jobs)
+	return WorkerPool{Start: workers}.Run(ctx, jobs)
 }
 
 type node struct {
@@ -66,7 +66,7 @@ type graph struct {
 	left   int
 	err    error
 
-	crew *crew
+	pool *runningPool
 }
 
 // waiting are the jobs that wait for one lock.
@@ -148,11 +148,11 @@ func (g *graph) take(ctx context.Context, w int) *node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
-		if g.left == 0 || g.err != nil || ctx.Err() != nil || g.crew.leaves(w) {
+		if g.left == 0 || g.err != nil || ctx.Err() != nil || g.pool.leaves(w) {
 			return nil
 		}
 		if len(g.ready) == 0 {
-			g.crew.rests(w)
+			g.pool.rests(w)
 			g.wake.Wait()
 			continue
 		}
@@ -166,7 +166,7 @@ func (g *graph) take(ctx context.Context, w int) *node {
 		for _, l := range n.Shared {
 			g.held[l]++
 		}
-		g.crew.works(w)
+		g.pool.works(w)
 		return n
 	}
 }
@@ -224,7 +224,7 @@ func (g *graph) done(n *node, w int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left--
-	g.crew.ended(w, err)
+	g.pool.ended(w, err)
 	if err != nil && g.err == nil {
 		g.err = err
 	}
@@ -246,7 +246,7 @@ func (g *graph) done(n *node, w int, err error) {
 			heap.Push(&g.ready, next)
 		}
 	}
-	g.crew.staff()
+	g.pool.staff()
 	g.wake.Broadcast()
 }
 

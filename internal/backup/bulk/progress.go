@@ -91,25 +91,25 @@ func (p *Progress) Add(bytes, rows int64) {
 	p.rows.Add(rows)
 }
 
-// A Share counts the bytes of one piece of work of estimated size as they are processed, so
+// A Piece counts the bytes of one piece of work of estimated size as they are processed, so
 // that a long piece does not look like a stall. It is used by one goroutine.
-type Share struct {
+type Piece struct {
 	p           *Progress
 	size, count int64
 }
 
-// Share begins a piece of about size bytes.
-func (p *Progress) Share(size int64) *Share { return &Share{p: p, size: size} }
+// Piece begins a piece of about size bytes.
+func (p *Progress) Piece(size int64) *Piece { return &Piece{p: p, size: size} }
 
 // Add adds bytes, up to the estimated size of the piece.
-func (s *Share) Add(bytes int64) {
+func (s *Piece) Add(bytes int64) {
 	bytes = min(bytes, s.size-s.count)
 	s.count += bytes
 	s.p.Add(bytes, 0)
 }
 
 // Done adds the rest of the estimated size, and the rows.
-func (s *Share) Done(rows int64) {
+func (s *Piece) Done(rows int64) {
 	s.p.Add(s.size-s.count, rows)
 	s.count = s.size
 }

@@ -352,10 +352,10 @@ type backupOutcome struct {
 	Position archive.Position    `json:"position"`          // in the server's log, that the backup is of
 	Details  []backup.TableStats `json:"details,omitempty"` // each table
 
-	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each pool of workers
-	Pipeline  archive.Pipeline `json:"pipeline"`            // the time of the chunks, by stage, summed over workers
-	Shares    archive.Shares   `json:"limit"`               // what the time was spent waiting for
-	Footprint *bulk.Footprint  `json:"footprint,omitempty"` // the memory of this process at its peak
+	Workers   []bulk.WorkerPoolStats `json:"workers,omitempty"`   // each pool of workers
+	Pipeline  archive.Pipeline       `json:"pipeline"`            // the time of the chunks, by stage, summed over workers
+	Shares    archive.Shares         `json:"limit"`               // what the time was spent waiting for
+	Footprint *bulk.Footprint        `json:"footprint,omitempty"` // the memory of this process at its peak
 }
 
 // report prints the outcome.

@@ -357,7 +357,7 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 
 	// JSON tells of workers, stages and memory, too.
 	var inside struct {
-		Workers   []bulk.CrewStats
+		Workers   []bulk.WorkerPoolStats
 		Pipeline  archive.Pipeline
 		Limit     archive.Shares
 		Footprint *bulk.Footprint

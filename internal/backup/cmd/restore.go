@@ -373,8 +373,8 @@ type restoreOutcome struct {
 	Failed   []failure       `json:"failed,omitempty"`   // objects that failed
 	Phases   []restore.Phase `json:"phases,omitempty"`   // in order
 
-	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each pool of workers
-	Footprint *bulk.Footprint  `json:"footprint,omitempty"` // the memory of this process at its peak
+	Workers   []bulk.WorkerPoolStats `json:"workers,omitempty"`   // each pool of workers
+	Footprint *bulk.Footprint        `json:"footprint,omitempty"` // the memory of this process at its peak
 
 	Plan      []restore.Step `json:"plan,omitempty"`   // of --dry-run: the steps
 	Replay    *replayOutcome `json:"replay,omitempty"` // the replay of the binary log

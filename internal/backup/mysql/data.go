@@ -54,10 +54,10 @@ func (r *runner) rows(ctx context.Context) error {
 	if len(locked) > 0 {
 		jobs = append(jobs, bulk.Job{ID: "release tables", After: locked, Do: func(context.Context, int) error { return r.releaseTables() }})
 	}
-	var stats bulk.CrewStats
-	crew := r.opts.Adapt.Crew(r.opts.Jobs, 1)
-	crew.Moved, crew.Stats = r.moved.Load, &stats
-	err := crew.Run(ctx, jobs)
+	var stats bulk.WorkerPoolStats
+	pool := r.opts.Adapt.WorkerPool(r.opts.Jobs, 1)
+	pool.Moved, pool.Stats = r.moved.Load, &stats
+	err := pool.Run(ctx, jobs)
 	r.result.Workers = append(r.result.Workers, stats)
 	return err
 }
@@ -97,7 +97,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	started := time.Now()
 	path := r.dataPath(t, p)
 	r.claim(path)
-	share := r.opts.Progress.Share(t.bytes / int64(len(t.parts))) // progress counts bytes on disk
+	share := r.opts.Progress.Piece(t.bytes / int64(len(t.parts))) // progress counts bytes on disk
 	if c, ok := r.w.Done(path); ok {
 		var sum my.RowSum
 		holds, err := r.holds(ctx, s, t, p, c, &sum)
@@ -138,7 +138,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 		return errors.Join(err, chunk.Abort())
 	}
 	chunk.AddRows(rows)
-	if err := chunk.CloseBeside(); err != nil {
+	if err := chunk.CloseAsync(); err != nil {
 		return err
 	}
 	t.finish(rows, plain, sum, started, false)

@@ -80,7 +80,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	started := time.Now()
 	path := d.dataPath(t, part)
 	d.claim(d.name, path)
-	share := d.opts.Progress.Share(t.bytes / int64(t.parts)) // progress counts bytes on disk
+	share := d.opts.Progress.Piece(t.bytes / int64(t.parts)) // progress counts bytes on disk
 	if c, ok := d.w.Done(path); ok {
 		holds, sum, err := d.holds(ctx, w, t, part, c)
 		if err != nil {
@@ -131,7 +131,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		return errors.Join(err, chunk.Abort())
 	}
 	chunk.AddRows(rows)
-	if err := chunk.CloseBeside(); err != nil {
+	if err := chunk.CloseAsync(); err != nil {
 		return err
 	}
 	t.finish(rows, bytes, &sum, started, false)

@@ -24,7 +24,7 @@ const schemaAttempts = 3
 type database struct {
 	*runner
 	name    string
-	crew    bulk.Crew
+	pool    bulk.WorkerPool
 	read    atomic.Int64 // bytes of rows, for the number of workers
 	attempt int          // 1 to schemaAttempts
 
@@ -87,7 +87,7 @@ func (d *database) once(ctx context.Context) (err error) {
 			err = errors.Join(err, d.main.Close())
 		}
 	}()
-	d.workers = make([]worker, max(d.crew.Start, d.crew.Most))
+	d.workers = make([]worker, max(d.pool.Start, d.pool.Most))
 	for i := range d.workers {
 		d.workers[i].d = d
 	}
@@ -145,11 +145,11 @@ func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
 		}
 		definitions <- err
 	}()
-	stats := bulk.CrewStats{Name: d.name}
-	crew := d.crew
-	crew.Moved, crew.Stats = d.read.Load, &stats
-	crew.Rest = func(n int) error { return d.workers[n].close() }
-	err := crew.Run(ctx, jobs)
+	stats := bulk.WorkerPoolStats{Name: d.name}
+	pool := d.pool
+	pool.Moved, pool.Stats = d.read.Load, &stats
+	pool.Rest = func(n int) error { return d.workers[n].close() }
+	err := pool.Run(ctx, jobs)
 	if err != nil {
 		cancel(err)
 	}

@@ -290,7 +290,7 @@ func (r *runner) databases(ctx context.Context) error {
 	var jobs []bulk.Job
 	for _, name := range r.names {
 		jobs = append(jobs, bulk.Job{ID: name, Do: func(ctx context.Context, _ int) error {
-			d := &database{runner: r, name: name, crew: r.opts.Adapt.Crew(r.opts.Jobs, side)}
+			d := &database{runner: r, name: name, pool: r.opts.Adapt.WorkerPool(r.opts.Jobs, side)}
 			err := d.backup(ctx)
 			if invalidCatalogName := "3D000"; r.opts.Cluster && len(r.opts.Databases) == 0 && pg.ErrorCode(err) == invalidCatalogName {
 				r.disclaim(name)

@@ -168,7 +168,7 @@ func (d *database) callWorkers(ctx context.Context, tables []*table) {
 			jobs += 1 + max(0, t.pages)*pageBytes/backup.LeastChunkBytes // above 2^31 pages the server shows a negative number
 		}
 	}
-	for i := range d.workers[:min(int64(d.crew.Start), jobs)] {
+	for i := range d.workers[:min(int64(d.pool.Start), jobs)] {
 		d.workers[i].call(ctx)
 	}
 }

@@ -143,13 +143,13 @@ func (a *Account) Loaded(c *archive.Chunk) {
 
 // Load runs the jobs that load a database's rows, and those that depend on them, as one graph.
 // moved returns the bytes of rows moved so far, and rest releases the resources of a worker:
-// see [bulk.Crew].
+// see [bulk.WorkerPool].
 func (a *Account) Load(ctx context.Context, database string, moved func() int64, rest func(worker int) error, jobs []bulk.Job) error {
 	defer a.Phase("data and indexes")()
-	stats := bulk.CrewStats{Name: database}
-	crew := a.opts.Adapt.Crew(a.opts.Jobs, 1)
-	crew.Moved, crew.Rest, crew.Stats = moved, rest, &stats
-	err := crew.Run(ctx, jobs)
+	stats := bulk.WorkerPoolStats{Name: database}
+	pool := a.opts.Adapt.WorkerPool(a.opts.Jobs, 1)
+	pool.Moved, pool.Rest, pool.Stats = moved, rest, &stats
+	err := pool.Run(ctx, jobs)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Workers = append(a.result.Workers, stats)

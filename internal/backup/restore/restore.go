@@ -280,7 +280,7 @@ type Result struct {
 	Bytes  int64 // plain
 
 	// Workers are the metrics of the workers that loaded rows, for each database.
-	Workers []bulk.CrewStats
+	Workers []bulk.WorkerPoolStats
 
 	// Phases are the times of the phases, in their order.
 	Phases []Phase

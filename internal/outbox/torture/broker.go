@@ -101,7 +101,7 @@ func (b *ledgerBroker) checkVisible(o publishRequest) {
 			entries = append(entries, e)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), visibleTimeout)
 	defer cancel()
 	seen, err := visible(ctx, entries)
 	if err != nil {
@@ -112,8 +112,8 @@ func (b *ledgerBroker) checkVisible(o publishRequest) {
 	}
 }
 
-// lookPatience bounds checkVisible.
-const lookPatience = 5 * time.Second
+// visibleTimeout bounds checkVisible.
+const visibleTimeout = 5 * time.Second
 
 // Address returns the address for Worker.
 func (b *ledgerBroker) Address() string { return ledgerScheme + b.addr }

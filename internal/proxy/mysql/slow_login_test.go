@@ -21,7 +21,7 @@ func TestSlowLoginsEndAndLeaveRoom(t *testing.T) {
 		User: bob, Plugin: "nobody_has_this", Auth: []byte("xxxxxxxxxxxxxxxxxxxx"),
 	})
 	response = response[:len(response):len(response)]
-	ended := proxytest.Dawdle(t, w.Addr().String(), []proxytest.Sluggish{
+	ended := proxytest.StallLogins(t, w.Addr().String(), []proxytest.StalledLogin{
 		{Name: "says nothing"},
 		{Name: "says a byte", Said: response[:1]},
 		{Name: "says half an answer", Said: response[:len(response)/2]},

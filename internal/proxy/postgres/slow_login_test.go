@@ -26,7 +26,7 @@ func TestSlowLoginsEndAndLeaveRoom(t *testing.T) {
 	startup := pgwire.AppendStartup(nil, 3<<16, []pgwire.Param{{Name: "user", Value: "postgres"}, {Name: "database", Value: db}})
 	startup = startup[:len(startup):len(startup)]
 	sasl := append(startup, 'p', 0, 0, 1)
-	ended := proxytest.Dawdle(t, w.Addr().String(), []proxytest.Sluggish{
+	ended := proxytest.StallLogins(t, w.Addr().String(), []proxytest.StalledLogin{
 		{Name: "says nothing"},
 		{Name: "says a byte", Said: startup[:1]},
 		{Name: "says half a startup", Said: startup[:len(startup)/2]},

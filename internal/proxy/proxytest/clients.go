@@ -9,16 +9,16 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// A Sluggish is a kind of client that never completes its login.
-type Sluggish struct {
+// A StalledLogin is a kind of client that never completes its login.
+type StalledLogin struct {
 	Name string
 	Said []byte // sent at once
 	Then []byte // a byte that is sent again and again
 }
 
-// Dawdle connects 20 clients of each kind to addr. ended waits until the server has
+// StallLogins connects 20 clients of each kind to addr. ended waits until the server has
 // disconnected all of them.
-func Dawdle(t *testing.T, addr string, kinds []Sluggish) (ended func()) {
+func StallLogins(t *testing.T, addr string, kinds []StalledLogin) (ended func()) {
 	t.Helper()
 	const each = 20
 	ends := make(chan string, each*len(kinds))

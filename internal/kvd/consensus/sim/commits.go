@@ -185,7 +185,7 @@ func (r *replica) observe(e consensus.Event) {
 		return
 	}
 	r.w.traceEvent(r.id, e)
-	r.w.nemesis.ambush(r)
+	r.w.nemesis.faultAfterEvent(r)
 	if r.w.Hook != nil && !r.w.healing {
 		r.w.Hook(r.w, r.id, e)
 	}

@@ -204,10 +204,10 @@ func (n *nemesis) isolate(r *random, x *replica) {
 	n.net.cutFor(p, r)
 }
 
-// ambush injects a fault right after a critical event.
-func (n *nemesis) ambush(x *replica) {
+// faultAfterEvent injects a fault right after a critical event.
+func (n *nemesis) faultAfterEvent(x *replica) {
 	r := n.own
-	if n.healing || !r.chance(n.profile.Ambush) {
+	if n.healing || !r.chance(n.profile.AfterEvent) {
 		return
 	}
 	life := x.life

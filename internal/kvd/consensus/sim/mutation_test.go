@@ -93,7 +93,7 @@ func slowSyncs(p *Profile) { p.Sync = 8 * time.Millisecond }
 // slowDisks lets what waits for a disk wait longer than what waits for the network.
 func slowDisks(p *Profile) {
 	often(p, &p.CrashLeader, &p.Crash, &p.CrashAll, &p.Isolate)
-	p.Ambush, p.Sync, p.Delay = 0.05, 8*time.Millisecond, time.Millisecond/4
+	p.AfterEvent, p.Sync, p.Delay = 0.05, 8*time.Millisecond, time.Millisecond/4
 }
 
 func tinySnapshots(p *Profile) {

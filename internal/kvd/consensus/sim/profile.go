@@ -27,7 +27,7 @@ type Profile struct {
 	Sync            time.Duration // median
 	SnapshotBytes   int64         // of log; 0: seldom
 	Segment         int           // records in a segment of the log; 0: drawn from the seed
-	Ambush          float64       // chance of a fault right after a critical event
+	AfterEvent      float64       // chance of a fault right after a critical event
 	Presets         bool          // a restarted replica may have another preset
 }
 
@@ -38,7 +38,7 @@ func Profiles() []Profile {
 		{Name: "calm", About: "nothing goes wrong but delays", Every: time.Hour, Delay: ms / 2, Sync: ms / 10, SnapshotBytes: 4096},
 		{
 			Name: "crash", About: "replicas crash and come back, sometimes all at once, and lose what was not synced",
-			Every: 150 * ms, Crash: 4, CrashAll: 1, CrashLeader: 4, ClientCrash: 1, Delay: ms / 2, Sync: 2 * ms, SnapshotBytes: 4096, Duplicate: 0.01, Ambush: 0.01,
+			Every: 150 * ms, Crash: 4, CrashAll: 1, CrashLeader: 4, ClientCrash: 1, Delay: ms / 2, Sync: 2 * ms, SnapshotBytes: 4096, Duplicate: 0.01, AfterEvent: 0.01,
 		},
 		{
 			Name: "partition", About: "the network splits, one way or both, with the leader on either side, and loses messages",
@@ -46,7 +46,7 @@ func Profiles() []Profile {
 		},
 		{
 			Name: "clock", About: "processes pause longer than a lease lasts, clocks run at different rates and jump",
-			Every: 150 * ms, Pause: 3, PauseLeader: 4, ClockJump: 3, Isolate: 2, Transfer: 1, Delay: ms / 2, Sync: ms / 4, Drift: 0.045, Skew: 2 * time.Second, Ambush: 0.005,
+			Every: 150 * ms, Pause: 3, PauseLeader: 4, ClockJump: 3, Isolate: 2, Transfer: 1, Delay: ms / 2, Sync: ms / 4, Drift: 0.045, Skew: 2 * time.Second, AfterEvent: 0.005,
 		},
 		{
 			Name: "slow", About: "disks and replicas are slow, hang or stop, syncs fail",
@@ -58,7 +58,7 @@ func Profiles() []Profile {
 		},
 		{
 			Name: "views", About: "leaders change in quick succession",
-			Every: 70 * ms, CrashLeader: 5, Isolate: 4, Transfer: 4, PauseLeader: 3, Crash: 1, Delay: ms / 2, Sync: ms, Duplicate: 0.02, Ambush: 0.02,
+			Every: 70 * ms, CrashLeader: 5, Isolate: 4, Transfer: 4, PauseLeader: 3, Crash: 1, Delay: ms / 2, Sync: ms, Duplicate: 0.02, AfterEvent: 0.02,
 		},
 		{
 			Name: "far", About: "replicas are tens of milliseconds apart, as in different regions",
@@ -68,7 +68,7 @@ func Profiles() []Profile {
 			Name: "storm", About: "everything at once, and presets change at restarts",
 			Every: 100 * ms, Crash: 2, CrashAll: 1, CrashLeader: 2, Partition: 2, Isolate: 2, OneWay: 2, Triangle: 1, CutClient: 1, SlowDisk: 1, FailDisk: 1, HangDisk: 1, SlowReplica: 1,
 			Pause: 1, PauseLeader: 1, ClockJump: 1, ClientCrash: 1, Transfer: 1, Membership: 1, Delay: ms, Loss: 0.005, Duplicate: 0.01, Drift: 0.03,
-			Skew: time.Second, Sync: ms, SnapshotBytes: 4096, Presets: true, Ambush: 0.01,
+			Skew: time.Second, Sync: ms, SnapshotBytes: 4096, Presets: true, AfterEvent: 0.01,
 		},
 	}
 }

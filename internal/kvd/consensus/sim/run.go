@@ -148,7 +148,7 @@ func (w *World) draw() error {
 	c.Mixed = w.random.fork("mixed").chance(0.2) || w.Options.Mixed
 	w.Config, w.profile = c, p
 	w.net = newNetwork(w, p.Delay)
-	w.nemesis.own = w.random.fork("ambush")
+	w.nemesis.own = w.random.fork("ambush") // a new name would change what every seed does
 	w.net.loss, w.net.duplicate = p.Loss, p.Duplicate
 	w.load = &workload{
 		random: w.random.fork("load"), keys: pick(r, []int{1, 2, 3, 8, 8}), weak: 0.2 + 0.6*r.fraction(),

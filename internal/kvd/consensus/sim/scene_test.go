@@ -52,14 +52,14 @@ func (w *World) readers() {
 	w.clients[0].writes, w.clients[0].think, w.clients[0].left = 0, time.Millisecond, w.clients[0].left+2
 }
 
-// hush keeps all clients but the reader from issuing anything.
-func (w *World) hush() {
+// silenceClients keeps all clients but the reader from issuing anything.
+func (w *World) silenceClients() {
 	for _, c := range w.clients[1:] {
 		c.depth = 0
 	}
 }
 
-func (w *World) unhush() {
+func (w *World) resumeClients() {
 	for _, c := range w.clients {
 		if c.depth == 0 {
 			c.depth = 3
@@ -98,8 +98,8 @@ func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
 			if len(others) != 2 {
 				return
 			}
-			w.hush() // with entries that it lacks, nobody would elect it
-			w.after(w.elections(8), w.unhush)
+			w.silenceClients() // with entries that it lacks, nobody would elect it
+			w.after(w.elections(8), w.resumeClients)
 			var p partition
 			p.cut(w.net, x.place(), others[0].place(), true)
 			w.after(w.elections(0.5), func() { w.cutExactly(p, w.elections(8)) })
@@ -112,7 +112,7 @@ func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
 				})
 			}
 		case e.Kind == consensus.EventElected:
-			w.unhush()
+			w.resumeClients()
 			for _, y := range w.others(x) {
 				if y.core.Brief().Leader == y.id {
 					w.strand(y, w.elections(2))
@@ -198,9 +198,9 @@ func slowSuccessor(w *World, id uint64, e consensus.Event) {
 	switch {
 	case e.Kind == consensus.EventOpened && x.core.Brief().Leader == id:
 		x.disk.slow = 1
-		w.hush()
+		w.silenceClients()
 		w.clients[0].depth = 0
-		w.after(w.elections(4), w.unhush)
+		w.after(w.elections(4), w.resumeClients)
 		w.after(w.elections(0.5), func() {
 			var p partition
 			for _, y := range w.others(x) {
@@ -210,7 +210,7 @@ func slowSuccessor(w *World, id uint64, e consensus.Event) {
 		})
 	case e.Kind == consensus.EventElected:
 		w.after(int64(800*time.Microsecond), func() { x.disk.slow = 300 })
-		w.after(int64(2500*time.Microsecond), w.unhush)
+		w.after(int64(2500*time.Microsecond), w.resumeClients)
 		w.after(w.elections(2), func() { x.disk.slow = 1 })
 	}
 }
@@ -224,7 +224,7 @@ func race(w *World, id uint64, e consensus.Event) {
 		return
 	}
 	w.load.keys = 2
-	w.hush()
+	w.silenceClients()
 	w.clients[0].depth = 0
 	w.after(w.elections(0.5), func() {
 		var p partition
@@ -232,7 +232,7 @@ func race(w *World, id uint64, e consensus.Event) {
 			p.cut(w.net, x.place(), y.place(), true)
 		}
 		w.cutExactly(p, w.elections(5))
-		w.unhush()
+		w.resumeClients()
 	})
 }
 
@@ -339,10 +339,10 @@ func behindSuccessor(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	switch {
 	case e.Kind == consensus.EventOpened && w.views() == 0:
-		w.hush()
+		w.silenceClients()
 		c := w.clients[0]
 		c.depth = 0
-		w.after(w.elections(4), w.unhush)
+		w.after(w.elections(4), w.resumeClients)
 		w.after(w.elections(0.5), func() {
 			var p partition
 			for _, y := range w.others(x) {
@@ -374,9 +374,9 @@ func forgetfulWitnesses(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	switch {
 	case e.Kind == consensus.EventOpened && w.views() == 0:
-		w.hush()
+		w.silenceClients()
 		w.clients[0].depth = 0
-		w.after(w.elections(6), w.unhush)
+		w.after(w.elections(6), w.resumeClients)
 		w.after(w.elections(0.5), func() {
 			var p partition
 			for _, y := range w.others(x) {
@@ -405,7 +405,7 @@ func forgetfulWitnesses(w *World, id uint64, e consensus.Event) {
 				w.after(int64(100*time.Microsecond), func() { w.restart(x) })
 			}
 		})
-		w.after(int64(35*time.Millisecond), w.unhush)
+		w.after(int64(35*time.Millisecond), w.resumeClients)
 	}
 }
 
@@ -416,9 +416,9 @@ func promotion(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	switch {
 	case e.Kind == consensus.EventOpened && x.core.Brief().Leader == id && len(w.replicas) == 4 && w.admin.idle():
-		w.hush()
+		w.silenceClients()
 		w.clients[0].depth = 0
-		w.after(w.elections(20), w.unhush)
+		w.after(w.elections(20), w.resumeClients)
 		w.admin.promote(w.admin.join())
 	case e.Kind == consensus.EventChanging && consensus.ChangeKind(e.Seq) == consensus.Promote:
 		others := w.others(x)
@@ -438,7 +438,7 @@ func promotion(w *World, id uint64, e consensus.Event) {
 		w.cutExactly(back, w.elections(4))
 		w.after(3*int64(w.profile.Delay), func() {
 			w.cutExactly(forth, w.elections(4))
-			w.unhush()
+			w.resumeClients()
 		})
 	}
 }

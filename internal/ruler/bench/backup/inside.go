@@ -17,10 +17,10 @@ import (
 // the keys of the metrics of moves.
 func insideOf(said []byte) (map[string]float64, error) {
 	var told struct {
-		Workers   []bulk.CrewStats  `json:"workers"`
-		Pipeline  *archive.Pipeline `json:"pipeline"`
-		Limit     archive.Shares    `json:"limit"`
-		Footprint *bulk.Footprint   `json:"footprint"`
+		Workers   []bulk.WorkerPoolStats `json:"workers"`
+		Pipeline  *archive.Pipeline      `json:"pipeline"`
+		Limit     archive.Shares         `json:"limit"`
+		Footprint *bulk.Footprint        `json:"footprint"`
 	}
 	if err := json.Unmarshal(said, &told); err != nil {
 		return nil, fmt.Errorf("read weir's report about itself: %w", err)

@@ -134,9 +134,9 @@ func Run(ctx context.Context, c Config, dial Dial) (*Outcome, error) {
 	if err := connectAll(ctx, c, loops, dial); err != nil {
 		return nil, err
 	}
-	crew := &threadGroup{loops: loops, control: ctl, done: make(chan struct{})}
-	sample, err := crew.runPhases(ctx, c)
-	if err := errors.Join(err, crew.wait()); err != nil {
+	threads := &threadGroup{loops: loops, control: ctl, done: make(chan struct{})}
+	sample, err := threads.runPhases(ctx, c)
+	if err := errors.Join(err, threads.wait()); err != nil {
 		return nil, err
 	}
 	return collect(c, loops, sample), nil

@@ -18,8 +18,8 @@ func scaling(best int, beyond float64) func(n int) float64 {
 	}
 }
 
-// fly lets a pilot choose for so many windows and returns where it was how often.
-func fly(p *pilot, rate func(n int) float64, windows int) map[int]int {
+// tune lets a tuner choose for so many windows and returns where it was how often.
+func tune(p *tuner, rate func(n int) float64, windows int) map[int]int {
 	seen := map[int]int{}
 	for range windows {
 		p.n = p.window(rate(p.n))
@@ -43,9 +43,9 @@ func TestPilotFindsWhatTheServerGives(t *testing.T) {
 		{"as many as may be", 1, 2, 6, scaling(100, 0), 6},
 		{"the least", 3, 3, 8, scaling(1, 0), 3},
 	} {
-		p := newPilot(c.least, c.start, c.most)
-		fly(p, c.rate, 400)
-		seen := fly(p, c.rate, 400)
+		p := newTuner(c.least, c.start, c.most)
+		tune(p, c.rate, 400)
+		seen := tune(p, c.rate, 400)
 		if seen[c.want] < 300 {
 			t.Errorf("%s: of 400 windows %v, want most with %d", c.name, seen, c.want)
 		}
@@ -59,16 +59,16 @@ func TestPilotFindsWhatTheServerGives(t *testing.T) {
 
 // A server that gets faster, or slower, is followed.
 func TestPilotFollowsAChange(t *testing.T) {
-	p := newPilot(1, 2, 8)
-	fly(p, scaling(2, 0), 400)
-	if seen := fly(p, scaling(5, 0), 1500); p.base != 5 {
+	p := newTuner(1, 2, 8)
+	tune(p, scaling(2, 0), 400)
+	if seen := tune(p, scaling(5, 0), 1500); p.base != 5 {
 		t.Errorf("it gives more: %v, at the end %d", seen, p.base)
 	}
-	if seen := fly(p, scaling(2, 0), 1500); p.base != 2 {
+	if seen := tune(p, scaling(2, 0), 1500); p.base != 2 {
 		t.Errorf("it gives less: %v, at the end %d", seen, p.base)
 	}
 	// Without bytes, as while indexes are built, the profile's number is taken.
-	fly(p, func(int) float64 { return 0 }, 50)
+	tune(p, func(int) float64 { return 0 }, 50)
 	if p.n != 2 {
 		t.Errorf("no bytes: %d workers, want the start", p.n)
 	}
@@ -108,8 +108,8 @@ func TestCrewGrowsAndRests(t *testing.T) {
 			return ctx.Err()
 		}
 	}}, Job{ID: "end", After: []string{"long"}, Do: func(context.Context, int) error { return nil }})
-	stats := CrewStats{Name: "shop"}
-	err := Crew{
+	stats := WorkerPoolStats{Name: "shop"}
+	err := WorkerPool{
 		Start: 1, Least: 1, Most: 3, Idle: time.Millisecond, Window: 2 * time.Millisecond,
 		Moved: moved.Load, Stats: &stats,
 		Rest: func(int) error {
@@ -147,8 +147,8 @@ func TestCrewLetsTheIdleGo(t *testing.T) {
 		}
 		return nil
 	}
-	stats := CrewStats{}
-	err := Crew{
+	stats := WorkerPoolStats{}
+	err := WorkerPool{
 		Start: 2, Least: 1, Most: 2, Idle: time.Millisecond, Window: time.Millisecond, Stats: &stats,
 		Rest: func(int) error { once.Do(func() { close(let) }); return nil },
 	}.Run(t.Context(), []Job{
@@ -189,7 +189,7 @@ func TestCrewKeepsTheGraphsPromises(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	c := Crew{Start: 2, Least: 1, Most: 9, Idle: 1, Window: time.Microsecond, Moved: moved.Load, Rest: func(int) error { return nil }}
+	c := WorkerPool{Start: 2, Least: 1, Most: 9, Idle: 1, Window: time.Microsecond, Moved: moved.Load, Rest: func(int) error { return nil }}
 	if err := c.Run(t.Context(), jobs); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestCrewKeepsTheGraphsPromises(t *testing.T) {
 func TestCrewFailsWithItsWorkers(t *testing.T) {
 	stuck := errors.New("stuck")
 	release := make(chan struct{})
-	err := Crew{
+	err := WorkerPool{
 		Start: 2, Least: 1, Most: 2, Idle: 1, Window: time.Millisecond,
 		Rest: func(int) error { close(release); return stuck },
 	}.Run(t.Context(), []Job{{ID: "long", Do: func(context.Context, int) error { <-release; return nil }}, {ID: "next", After: []string{"long"}, Do: func(context.Context, int) error { return nil }}, {ID: "short", Do: func(context.Context, int) error { return nil }}})
@@ -212,8 +212,8 @@ func TestCrewFailsWithItsWorkers(t *testing.T) {
 }
 
 func TestPanicNamesItsJob(t *testing.T) {
-	for _, crew := range []Crew{{Start: 2}, {Start: 1, Most: 3}} {
-		err := crew.Run(t.Context(), []Job{
+	for _, pool := range []WorkerPool{{Start: 2}, {Start: 1, Most: 3}} {
+		err := pool.Run(t.Context(), []Job{
 			{ID: "db/shop/data/public.orders/0001.copy", Do: func(context.Context, int) error { panic("index out of range") }},
 			{ID: "other", After: []string{"db/shop/data/public.orders/0001.copy"}, Do: func(context.Context, int) error {
 				t.Error("a job ran after a panic")
@@ -224,7 +224,7 @@ func TestPanicNamesItsJob(t *testing.T) {
 		if !errors.As(err, &p) || p.Job != "db/shop/data/public.orders/0001.copy" {
 			t.Fatalf("error: %v", err)
 		}
-		for _, want := range []string{"public.orders/0001.copy", "index out of range", "crew_test.go"} {
+		for _, want := range []string{"public.orders/0001.copy", "index out of range", "workerpool_test.go"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%q is not in %v", want, err)
 			}
@@ -247,7 +247,7 @@ func TestAdaptKeepsItsBounds(t *testing.T) {
 			t.Errorf("%+v of %d jobs: from %d to %d, want %d to %d", c.a, c.jobs, c.a.Start(c.jobs), c.a.Most(c.jobs), c.start, c.most)
 		}
 	}
-	if c := (Adapt{Min: 2, Max: 9}).Crew(6, 3); c.Start != 2 || c.Least != 1 || c.Most != 3 {
+	if c := (Adapt{Min: 2, Max: 9}).WorkerPool(6, 3); c.Start != 2 || c.Least != 1 || c.Most != 3 {
 		t.Errorf("a third of the jobs: %+v", c)
 	}
 }

@@ -43,9 +43,9 @@ func (o *gatedObject) Commit() (ObjectInfo, error) {
 	return o.ObjectWriter.Commit()
 }
 
-// writeBeside writes a chunk that becomes complete beside what follows, with a context that ends
+// writeAsync writes a chunk that becomes complete beside what follows, with a context that ends
 // before.
-func writeBeside(t *testing.T, w *Writer, path string) {
+func writeAsync(t *testing.T, w *Writer, path string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -56,7 +56,7 @@ func writeBeside(t *testing.T, w *Writer, path string) {
 	if _, err := c.Write([]byte(path)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CloseBeside(); err != nil {
+	if err := c.CloseAsync(); err != nil {
 		t.Fatal(err)
 	}
 	if n := w.Stats().OpenChunks; n != 1 {
@@ -84,12 +84,12 @@ func TestCloseBeside(t *testing.T) {
 	t.Parallel()
 	for _, inline := range []bool{false, true} {
 		repo, w, gate := gated(t, inline)
-		writeBeside(t, w, "db/x")
+		writeAsync(t, w, "db/x")
 		gate <- nil
 		if err := w.Discard(t.Context(), "db/x"); err != nil {
 			t.Fatal(err)
 		}
-		writeBeside(t, w, "db/x")
+		writeAsync(t, w, "db/x")
 		gate <- nil
 		gate <- nil
 		if err := w.Replace(t.Context(), ChunkInfo{Path: "db/x"}, func(out io.Writer) error {
@@ -101,7 +101,7 @@ func TestCloseBeside(t *testing.T) {
 		if _, done := w.Done("db/x"); !done {
 			t.Error("a chunk that became complete is not done")
 		}
-		writeBeside(t, w, "db/y")
+		writeAsync(t, w, "db/y")
 		go func() { gate <- nil }()
 		if _, err := w.Finish(t.Context(), Manifest{}); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestCloseBesideFails(t *testing.T) {
 	t.Parallel()
 	repo, w, gate := gated(t, true)
 	broken := errors.New("broken disk")
-	writeBeside(t, w, "db/x")
+	writeAsync(t, w, "db/x")
 	long, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/long"})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestFailNamesTheChunk(t *testing.T) {
 	t.Parallel()
 	_, w, gate := gated(t, true)
 	broken := errors.New("broken disk")
-	writeBeside(t, w, "db/x")
+	writeAsync(t, w, "db/x")
 	gate <- broken
 	w.await("db/x")
 	_, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/y"})
@@ -170,7 +170,7 @@ func TestFailNamesTheChunk(t *testing.T) {
 func TestAbortBesideClose(t *testing.T) {
 	t.Parallel()
 	repo, w, gate := gated(t, true)
-	writeBeside(t, w, "db/x")
+	writeAsync(t, w, "db/x")
 	go func() { gate <- nil }()
 	if err := w.Abort(false); err != nil {
 		t.Fatal(err)
@@ -185,10 +185,10 @@ func TestAbortBesideClose(t *testing.T) {
 func TestFailKeepsWhatEnds(t *testing.T) {
 	t.Parallel()
 	repo, w, gate := gated(t, true)
-	writeBeside(t, w, "db/x")
+	writeAsync(t, w, "db/x")
 	gate <- nil
 	w.await("db/x")
-	writeBeside(t, w, "db/stuck")
+	writeAsync(t, w, "db/stuck")
 	broken := errors.New("no more tables")
 	if err := w.Fail(broken); err == nil || err.Error() != broken.Error() {
 		t.Errorf("fail: %v", err)

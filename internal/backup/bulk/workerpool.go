@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A Crew is a pool of workers that run the jobs of a graph. Without Most, their number is
+// A WorkerPool is a set of workers that run the jobs of a graph. Without Most, their number is
 // fixed. With Most, the number grows while more workers move more bytes, and shrinks if fewer
 // do as well or if there is no work. Which worker runs a job does not change what the job does.
-type Crew struct {
+type WorkerPool struct {
 	// Start is the number of workers at the beginning, and throughout without Most.
 	Start int
 
@@ -36,17 +36,17 @@ type Crew struct {
 	Window time.Duration
 
 	// Stats, if not nil, is filled in.
-	Stats *CrewStats
+	Stats *WorkerPoolStats
 }
 
-// Defaults of a Crew.
+// Defaults of a WorkerPool.
 const (
 	DefaultIdle   = 5 * time.Second
 	DefaultWindow = 200 * time.Millisecond
 )
 
-// CrewStats are the metrics of a crew.
-type CrewStats struct {
+// WorkerPoolStats are the metrics of a pool.
+type WorkerPoolStats struct {
 	// Name says whose jobs these were: the name of a database, for example.
 	Name string `json:"name,omitempty"`
 
@@ -66,12 +66,12 @@ type CrewStats struct {
 	Idled  int `json:"idled,omitempty"`  // workers that ended because there were no jobs
 
 	// Steps are the first changes of the number, with the measurement before each.
-	Steps []CrewStep `json:"steps,omitempty"`
+	Steps []WorkerPoolStep `json:"steps,omitempty"`
 }
 
-// CrewStep is a change of the number of workers.
-type CrewStep struct {
-	At      time.Duration `json:"at_ns"`   // since the crew began
+// WorkerPoolStep is a change of the number of workers.
+type WorkerPoolStep struct {
+	At      time.Duration `json:"at_ns"`   // since the pool started
 	Workers int           `json:"workers"` // the number from then on
 	Rate    float64       `json:"rate"`    // bytes per second with the number before
 }
@@ -102,7 +102,7 @@ func Guarded(job string, f func() error) (err error) {
 }
 
 // Run runs all jobs as [Run] does.
-func (c Crew) Run(ctx context.Context, jobs []Job) error {
+func (c WorkerPool) Run(ctx context.Context, jobs []Job) error {
 	g, err := newGraph(jobs)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (c Crew) Run(ctx context.Context, jobs []Job) error {
 		g.wake.Broadcast()
 	})
 	defer stop()
-	t := newCrew(ctx, c, g, len(jobs))
+	t := newRunningPool(ctx, c, g, len(jobs))
 	t.start = func(w int) {
 		t.all.Go(func() {
 			for {
@@ -144,12 +144,12 @@ func (c Crew) Run(ctx context.Context, jobs []Job) error {
 	return g.result(ctx)
 }
 
-// crew is the state of a running Crew, guarded by the graph's mutex.
-type crew struct {
-	Crew
+// A runningPool is the state of a running WorkerPool, guarded by the graph's mutex.
+type runningPool struct {
+	WorkerPool
 	ctx   context.Context // of the jobs
 	g     *graph
-	pilot *pilot // nil: Crew.Moved is nil
+	tuner *tuner // nil: WorkerPool.Moved is nil
 	begun time.Time
 	start func(w int)
 	all   sync.WaitGroup
@@ -158,7 +158,7 @@ type crew struct {
 	alive   []*workerState // by worker; nil: not running
 	there   int
 	resting int
-	stats   CrewStats
+	stats   WorkerPoolStats
 
 	busy    time.Duration // of all workers together
 	changed bool          // a worker started, ended or waited within the window
@@ -171,7 +171,7 @@ type workerState struct {
 	leaving bool // about to end, and not counted any more
 }
 
-func newCrew(ctx context.Context, c Crew, g *graph, jobs int) *crew {
+func newRunningPool(ctx context.Context, c WorkerPool, g *graph, jobs int) *runningPool {
 	asked := c
 	c.Start = max(1, min(c.Start, jobs))
 	adapts := c.Most > 0
@@ -183,28 +183,28 @@ func newCrew(ctx context.Context, c Crew, g *graph, jobs int) *crew {
 		c.Least, c.Most = c.Start, c.Start
 	}
 	c.Idle, c.Window = cmp.Or(c.Idle, DefaultIdle), cmp.Or(c.Window, DefaultWindow)
-	t := &crew{Crew: c, ctx: ctx, g: g, begun: time.Now(), limit: c.Start, alive: make([]*workerState, c.Most)}
-	t.stats = CrewStats{Least: c.Least, Start: c.Start, Most: max(c.Most, asked.Most)}
+	t := &runningPool{WorkerPool: c, ctx: ctx, g: g, begun: time.Now(), limit: c.Start, alive: make([]*workerState, c.Most)}
+	t.stats = WorkerPoolStats{Least: c.Least, Start: c.Start, Most: max(c.Most, asked.Most)}
 	if adapts && c.Moved != nil {
-		t.pilot = newPilot(c.Least, c.Start, c.Most)
+		t.tuner = newTuner(c.Least, c.Start, c.Most)
 	}
-	g.crew = t
+	g.pool = t
 	return t
 }
 
 // fixed reports whether the number of workers is fixed.
-func (t *crew) fixed() bool { return t.Least == t.Most }
+func (t *runningPool) fixed() bool { return t.Least == t.Most }
 
 // over reports whether no further job will start.
-func (t *crew) over() bool { return t.g.left == 0 || t.g.err != nil || t.ctx.Err() != nil }
+func (t *runningPool) over() bool { return t.g.left == 0 || t.g.err != nil || t.ctx.Err() != nil }
 
 // staff starts workers for ready jobs, up to the limit.
-func (t *crew) staff() {
+func (t *runningPool) staff() {
 	if t.over() {
 		return
 	}
 	for w := 0; w < len(t.alive) && t.there < t.limit; w++ {
-		// The workers of a fixed crew run from the beginning.
+		// The workers of a fixed pool run from the beginning.
 		if !t.fixed() && t.there >= t.Least && len(t.g.ready) <= t.resting {
 			return
 		}
@@ -222,7 +222,7 @@ func (t *crew) staff() {
 
 // leaves reports whether worker w ends now: there are too many workers, or it has been idle for
 // too long.
-func (t *crew) leaves(w int) bool {
+func (t *runningPool) leaves(w int) bool {
 	a := t.alive[w]
 	idle := !t.fixed() && t.there > t.Least && len(t.g.ready) == 0 && a.resting && time.Since(a.since) >= t.Idle
 	if idle {
@@ -235,7 +235,7 @@ func (t *crew) leaves(w int) bool {
 }
 
 // rests records that worker w waits for a job.
-func (t *crew) rests(w int) {
+func (t *runningPool) rests(w int) {
 	if a := t.alive[w]; !a.resting {
 		a.resting, a.since = true, time.Now()
 		t.resting++
@@ -244,7 +244,7 @@ func (t *crew) rests(w int) {
 }
 
 // works records that worker w begins a job.
-func (t *crew) works(w int) {
+func (t *runningPool) works(w int) {
 	if a := t.alive[w]; a.resting {
 		a.resting = false
 		t.resting--
@@ -254,7 +254,7 @@ func (t *crew) works(w int) {
 }
 
 // ended records that worker w has ended a job.
-func (t *crew) ended(w int, err error) {
+func (t *runningPool) ended(w int, err error) {
 	t.busy += time.Since(t.alive[w].since)
 	if err != nil {
 		t.stats.Failed++
@@ -265,7 +265,7 @@ func (t *crew) ended(w int, err error) {
 
 // leave removes worker w. Its resources are released before another worker with its number can
 // start.
-func (t *crew) leave(w int) error {
+func (t *runningPool) leave(w int) error {
 	t.g.mu.Lock()
 	early := !t.over()
 	t.g.mu.Unlock()
@@ -292,7 +292,7 @@ func (t *crew) leave(w int) error {
 }
 
 // watch calls look after each window, until the returned function is called.
-func (t *crew) watch(ctx context.Context) (stop func()) {
+func (t *runningPool) watch(ctx context.Context) (stop func()) {
 	if t.fixed() {
 		return func() {}
 	}
@@ -328,24 +328,24 @@ func (t *crew) watch(ctx context.Context) (stop func()) {
 }
 
 // look adjusts the number of workers to the rate of a window.
-func (t *crew) look(rate float64) {
+func (t *runningPool) look(rate float64) {
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()
 	// A window counts only if all workers were busy throughout, and another one would have had
 	// a job.
-	if t.pilot != nil && !t.changed && t.there == t.limit && t.resting == 0 && len(t.g.ready) > 0 {
-		if n := t.pilot.window(rate); n != t.limit {
+	if t.tuner != nil && !t.changed && t.there == t.limit && t.resting == 0 && len(t.g.ready) > 0 {
+		if n := t.tuner.window(rate); n != t.limit {
 			if n > t.limit {
 				t.stats.Grown++
 			} else {
 				t.stats.Shrunk++
 			}
 			if t.limit = n; len(t.stats.Steps) < maxSteps {
-				t.stats.Steps = append(t.stats.Steps, CrewStep{time.Since(t.begun), n, t.pilot.last})
+				t.stats.Steps = append(t.stats.Steps, WorkerPoolStep{time.Since(t.begun), n, t.tuner.last})
 			}
 		}
-	} else if t.pilot != nil {
-		t.pilot.forget()
+	} else if t.tuner != nil {
+		t.tuner.forget()
 	}
 	t.changed = false
 	t.staff()
@@ -353,7 +353,7 @@ func (t *crew) look(rate float64) {
 }
 
 // report fills in the statistics.
-func (t *crew) report() {
+func (t *runningPool) report() {
 	if t.Stats == nil {
 		return
 	}

@@ -1,14 +1,14 @@
 package bulk
 
-// A pilot chooses the number of workers by their throughput. It is pure: it gets rates and
+// A tuner chooses the number of workers by their throughput. It is pure: it gets rates and
 // returns numbers.
 //
 // It measures the rate with the current number, then with one more worker. The additional
 // worker stays if it adds at least a quarter of what each of the others moves; otherwise it is
-// removed, and the pilot tries one worker fewer, which stays so if that costs less than a tenth
+// removed, and the tuner tries one worker fewer, which stays so if that costs less than a tenth
 // of what each moves. After an unsuccessful attempt, the same attempt is not repeated for a
 // while, twice as long each time, so that a machine at its limit is left alone.
-type pilot struct {
+type tuner struct {
 	least, start, most int
 
 	n       int     // current target
@@ -24,10 +24,10 @@ type pilot struct {
 type hold struct{ left, length int }
 
 const (
-	// pilotWindows is the number of windows that are averaged. After a change, pilotSettle
+	// tunerWindows is the number of windows that are averaged. After a change, tunerSettle
 	// windows are ignored, in which sessions are opened.
-	pilotWindows = 3
-	pilotSettle  = 1
+	tunerWindows = 3
+	tunerSettle  = 1
 
 	// pays is what one more worker must add, and spares what one fewer may cost, relative to
 	// what each moves.
@@ -41,37 +41,37 @@ const (
 	fewer
 )
 
-func newPilot(least, start, most int) *pilot {
-	return &pilot{
-		least: least, start: start, most: most, n: start, base: start, windows: -pilotSettle,
+func newTuner(least, start, most int) *tuner {
+	return &tuner{
+		least: least, start: start, most: most, n: start, base: start, windows: -tunerSettle,
 		holds: [2]hold{{length: firstHold}, {length: firstHold}},
 	}
 }
 
 // forget discards the measurements since the last change.
-func (p *pilot) forget() { p.sum, p.windows = 0, 0 }
+func (p *tuner) forget() { p.sum, p.windows = 0, 0 }
 
 // window takes the rate of a window in which n workers were busy throughout, and returns the
 // new number of workers.
-func (p *pilot) window(rate float64) int {
+func (p *tuner) window(rate float64) int {
 	if p.windows++; p.windows > 0 {
 		p.sum += rate
 	}
-	if p.windows < pilotWindows {
+	if p.windows < tunerWindows {
 		return p.n
 	}
-	mean := p.sum / pilotWindows
+	mean := p.sum / tunerWindows
 	p.sum, p.windows = 0, 0
 	next := p.decide(mean)
 	if next != p.n {
-		p.last, p.windows = mean, -pilotSettle
+		p.last, p.windows = mean, -tunerSettle
 	}
 	p.n = next
 	return next
 }
 
 // decide takes the average rate with n workers.
-func (p *pilot) decide(rate float64) int {
+func (p *tuner) decide(rate float64) int {
 	if rate == 0 { // building indexes, for example: the rate tells nothing, and the profile decides
 		p.base = p.start
 		return p.start
@@ -104,7 +104,7 @@ func (p *pilot) decide(rate float64) int {
 }
 
 // rest shortens a hold by a window.
-func (p *pilot) rest(i int) { p.holds[i].left = max(0, p.holds[i].left-1) }
+func (p *tuner) rest(i int) { p.holds[i].left = max(0, p.holds[i].left-1) }
 
 // fail begins a hold, twice as long as the last one.
 func (h *hold) fail() {
