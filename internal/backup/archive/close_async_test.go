@@ -78,9 +78,9 @@ func gated(t *testing.T, inline bool) (*Repository, *Writer, chan error) {
 	return repo, w, gate
 }
 
-// TestCloseBeside: Finish waits for chunks that are on their way, whether or not the context of
+// TestCloseAsync: Finish waits for chunks that are on their way, whether or not the context of
 // their making has ended, and so do those who ask for them, write them again or take them back.
-func TestCloseBeside(t *testing.T) {
+func TestCloseAsync(t *testing.T) {
 	t.Parallel()
 	for _, inline := range []bool{false, true} {
 		repo, w, gate := gated(t, inline)
@@ -114,9 +114,9 @@ func TestCloseBeside(t *testing.T) {
 	}
 }
 
-// TestCloseBesideFails: a chunk that does not become complete fails what comes next, and
+// TestCloseAsyncFails: a chunk that does not become complete fails what comes next, and
 // the backup.
-func TestCloseBesideFails(t *testing.T) {
+func TestCloseAsyncFails(t *testing.T) {
 	t.Parallel()
 	repo, w, gate := gated(t, true)
 	broken := errors.New("broken disk")
@@ -166,8 +166,8 @@ func TestFailNamesTheChunk(t *testing.T) {
 	}
 }
 
-// TestAbortBesideClose: Abort comes to an end only when no chunk is on its way.
-func TestAbortBesideClose(t *testing.T) {
+// TestAbortDuringClose: Abort comes to an end only when no chunk is on its way.
+func TestAbortDuringClose(t *testing.T) {
 	t.Parallel()
 	repo, w, gate := gated(t, true)
 	writeAsync(t, w, "db/x")

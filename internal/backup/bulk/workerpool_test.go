@@ -28,7 +28,7 @@ func tune(p *tuner, rate func(n int) float64, windows int) map[int]int {
 	return seen
 }
 
-func TestPilotFindsWhatTheServerGives(t *testing.T) {
+func TestTunerFindsWhatTheServerGives(t *testing.T) {
 	for _, c := range []struct {
 		name               string
 		least, start, most int
@@ -58,7 +58,7 @@ func TestPilotFindsWhatTheServerGives(t *testing.T) {
 }
 
 // A server that gets faster, or slower, is followed.
-func TestPilotFollowsAChange(t *testing.T) {
+func TestTunerFollowsAChange(t *testing.T) {
 	p := newTuner(1, 2, 8)
 	tune(p, scaling(2, 0), 400)
 	if seen := tune(p, scaling(5, 0), 1500); p.base != 5 {
@@ -74,9 +74,9 @@ func TestPilotFollowsAChange(t *testing.T) {
 	}
 }
 
-// TestCrewGrowsAndRests has jobs that all wait for each other's company, and then
+// TestPoolGrowsAndShrinks has jobs that all wait for each other, and then
 // one long job: workers come while they move more, and go when nothing is left.
-func TestCrewGrowsAndRests(t *testing.T) {
+func TestPoolGrowsAndShrinks(t *testing.T) {
 	var moved, running, rested atomic.Int64
 	var once sync.Once
 	grown, alone := make(chan struct{}), make(chan struct{})
@@ -136,7 +136,7 @@ func TestCrewGrowsAndRests(t *testing.T) {
 }
 
 // An idle worker lets go of what it holds, and comes again when there is work.
-func TestCrewLetsTheIdleGo(t *testing.T) {
+func TestPoolEndsIdleWorkers(t *testing.T) {
 	let := make(chan struct{})
 	var once sync.Once
 	both := make(chan struct{}, 2)
@@ -162,9 +162,9 @@ func TestCrewLetsTheIdleGo(t *testing.T) {
 	}
 }
 
-// TestCrewKeepsTheGraphsPromises runs jobs in an order and under locks while
+// TestPoolKeepsTheGraphsPromises runs jobs in an order and under locks while
 // workers come and go.
-func TestCrewKeepsTheGraphsPromises(t *testing.T) {
+func TestPoolKeepsTheGraphsPromises(t *testing.T) {
 	var moved atomic.Int64
 	var mu sync.Mutex
 	ended, held := map[string]bool{}, map[string]bool{}
@@ -199,7 +199,7 @@ func TestCrewKeepsTheGraphsPromises(t *testing.T) {
 }
 
 // A worker that cannot let go of what it holds fails the run.
-func TestCrewFailsWithItsWorkers(t *testing.T) {
+func TestPoolFailsWithItsWorkers(t *testing.T) {
 	stuck := errors.New("stuck")
 	release := make(chan struct{})
 	err := WorkerPool{

@@ -591,7 +591,7 @@ func durationOrNone(field func(*proxyConfig) *time.Duration) setter {
 }
 
 // maxBatchWindow is the bound of the hint batch:N: a client that would wait longer for
-// company is mistaken about the unit.
+// other writes is mistaken about the unit.
 const maxBatchWindow = time.Second
 
 // parseBatch reads off, auto or a window as a rule for everybody.

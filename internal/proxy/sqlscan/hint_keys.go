@@ -23,7 +23,7 @@ func HintKeys() []HintKey {
 		{Key: "batch", Effect: "lets a write join a group", Values: []HintValue{
 			{"", "join a group; weir finds how long to wait, usually not at all", "batch"},
 			{"auto", "the same", "batch:auto"},
-			{"N", "join a group, and wait up to N milliseconds for company, 1000 at most; 0 is off", "batch:10"},
+			{"N", "join a group, and wait up to N milliseconds for other writes, 1000 at most; 0 is off", "batch:10"},
 			{"off", "never join a group, whatever `--batch` and its rules say", "batch:off"},
 		}},
 		{Key: "traceparent", Effect: "makes a span of the statement, where `--otlp-endpoint` names a collector", Values: []HintValue{
