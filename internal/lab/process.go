@@ -144,8 +144,17 @@ type process struct {
 	err  error         // how it ended; read only after done is closed
 }
 
-// startProcess starts c in its own process group, so that a terminal's Ctrl-C only reaches
+// StartCommand starts cmd in its own process group, so that a terminal's Ctrl-C only reaches
 // weir, and makes the kernel kill it when this process dies.
+func StartCommand(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	return onSpawnThread(cmd.Start)
+}
+
+// startProcess starts c by StartCommand.
 func startProcess(c command) (*process, error) {
 	cmd := exec.Command(c.path, c.args...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.dir, c.stdin, c.out, c.out
@@ -154,13 +163,12 @@ func startProcess(c command) (*process, error) {
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Dir(c.path) + ":/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC", "HOME=" + c.dir,
 	}, c.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.as != nil {
-		cmd.SysProcAttr.Credential = c.as.credential()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.as.credential()}
 	}
 	// A grandchild that inherited our pipe must not keep Wait from returning.
 	cmd.WaitDelay = time.Second
-	if err := onSpawnThread(cmd.Start); err != nil {
+	if err := StartCommand(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(c.path), err)
 	}
 	pid := cmd.Process.Pid

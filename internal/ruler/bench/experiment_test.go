@@ -81,6 +81,9 @@ func TestRunResumesFromItsStore(t *testing.T) {
 	if _, err := Run(t.Context(), e, Options{Store: store}); !errors.Is(err, broken) {
 		t.Fatalf("error = %v", err)
 	}
+	if _, err := OpenStore(dir, true); err == nil || !strings.Contains(err.Error(), "another run writes there") {
+		t.Errorf("a second run at once: %v", err)
+	}
 	store.Close()
 	if half, err := ReadPath(dir); err != nil || !half[0].Partial || len(half[0].Cases[0].Samples) != 1 || !strings.Contains(half[0].Warnings[0], broken.Error()) {
 		t.Errorf("the partial result: %+v, %v", half, err)

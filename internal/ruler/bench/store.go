@@ -8,10 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/measure"
 )
@@ -58,15 +59,28 @@ func originOf(e *measure.Environment) Origin {
 // OpenStore opens a directory, and creates it if needed. With resume, the samples of an
 // interrupted run are kept and need not be taken again; a last line that a crash truncated is
 // dropped. Without resume, it refuses a directory that already holds samples, so that no
-// measurement is overwritten. The parts of samples that are not about the given subjects are
+// measurement is overwritten. It refuses one that another store has open. The parts of samples that are not about the given subjects are
 // kept as they are.
-func OpenStore(dir string, resume bool, subjects ...*Subject) (*Store, error) {
+func OpenStore(dir string, resume bool, subjects ...*Subject) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}
 	path := filepath.Join(dir, samplesFile)
-	b, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	// Two runs that write to the same file would destroy each other's samples.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("lock %s: %w: another run writes there; wait until it has ended, or name another directory", path, err)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
 		return nil, fmt.Errorf("read results: %w", err)
 	}
 	if len(b) > 0 && !resume {
@@ -76,16 +90,10 @@ func OpenStore(dir string, resume bool, subjects ...*Subject) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("open results: %w", err)
-	}
 	if err := f.Truncate(int64(whole)); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("drop torn line: %w", err)
 	}
 	if _, err := f.Seek(int64(whole), io.SeekStart); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("open results: %w", err)
 	}
 	store := &Store{dir: dir, log: f, samples: make(map[string]Sample), origins: make(map[string]Origin)}

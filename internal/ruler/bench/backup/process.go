@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 )
 
@@ -81,7 +82,6 @@ func run(ctx context.Context, p pipeline) (u usage, err error) {
 		c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		c.Env = append(os.Environ(), p.env...)
 		c.Stderr = &said[i]
-		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 		c.WaitDelay = 20 * time.Second
 		cmds[i] = c
@@ -111,7 +111,7 @@ func run(ctx context.Context, p pipeline) (u usage, err error) {
 	began := time.Now()
 	started := 0
 	for _, c := range cmds {
-		if err = c.Start(); err != nil {
+		if err = lab.StartCommand(c); err != nil {
 			err = fmt.Errorf("start %s: %w", filepath.Base(c.Path), err)
 			break
 		}

@@ -13,12 +13,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/pprof/profile"
 
 	"github.com/weirdb/weir/internal/admin"
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
@@ -45,14 +45,11 @@ func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, 
 	// The DSN may contain a password, and arguments are visible to all users. Other WEIR_
 	// variables of the environment are not meant for this process.
 	w.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEIR_") }), e.serverEnv+"="+serverDSN)
-	// In its own process group, so that Ctrl-C in a terminal only reaches us, and we decide the
-	// order in which processes end.
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stderr, err := w.cmd.StderrPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start weir proxy: %w", err)
 	}
-	if err := w.cmd.Start(); err != nil {
+	if err := lab.StartCommand(w.cmd); err != nil {
 		return nil, fmt.Errorf("start weir proxy: %w", err)
 	}
 	listens := make(chan weirAddress, 1)

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -442,6 +444,49 @@ func TestRunThatIsInterrupted(t *testing.T) {
 		t.Errorf("log %q, %v, want all that the part said", log, err)
 	}
 	checkPages(t, o, "20.2 [20.0, 20.4]", "001: interrupted")
+}
+
+// killed in the environment makes this test binary a run whose first part does not end, to be
+// killed.
+const killed = "WEIR_REFERENCE_TEST_KILLED"
+
+// A run that is killed leaves no part behind that would measure, and write, beside the next.
+func TestRunThatIsKilled(t *testing.T) {
+	o := allOf(t, `echo $$ >&2; exec sleep 600`)
+	if out := os.Getenv(killed); out != "" {
+		o.Out, o.Output = out, os.Stdout
+		runAll(t, o, t.Context())
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunThatIsKilled$")
+	cmd.Env = append(os.Environ(), killed+"="+o.Out, "TMPDIR="+o.Out)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var part int
+	if _, err := fmt.Fscanln(out, &part); err != nil {
+		t.Fatalf("the part's process ID: %v", err)
+	}
+	if err := errors.Join(cmd.Process.Kill(), syscall.Kill(part, 0)); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	for deadline := time.Now().Add(time.Minute); syscall.Kill(part, 0) == nil && !zombie(part); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			syscall.Kill(part, syscall.SIGKILL)
+			t.Fatal("a minute after the run was killed, its part still runs")
+		}
+	}
+}
+
+// zombie reports whether a process has ended and nobody has taken notice.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || bytes.Contains(b, []byte(") Z "))
 }
 
 func TestRunWithoutAServer(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -63,6 +64,7 @@ func (s State) why() string {
 // stateFile is the file with the states of all parts.
 type stateFile struct {
 	Schema  string           `json:"schema"`
+	Verb    string           `json:"verb,omitempty"` // of weir bench: all or peers
 	Plan    string           `json:"plan"`
 	Started time.Time        `json:"started"`
 	Parts   map[string]State `json:"parts"`
@@ -75,6 +77,7 @@ const (
 
 // Options is how the parts are run.
 type Options struct {
+	Verb   string // of weir bench: all or peers
 	Plan   string
 	Out    string
 	Resume bool
@@ -122,7 +125,7 @@ func Start(o Options) (*Run, error) {
 		o.Say = func(string, ...any) {}
 	}
 	r := &Run{o: o, taken: make(map[string]*PartResults), caught: make(map[string][]bench.Finding), env: measure.ReadEnvironment()}
-	r.book = stateFile{Schema: bookSchema, Plan: o.Plan, Started: time.Now().UTC(), Parts: make(map[string]State)}
+	r.book = stateFile{Schema: bookSchema, Verb: o.Verb, Plan: o.Plan, Started: time.Now().UTC(), Parts: make(map[string]State)}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of results: %w", err)
 	}
@@ -141,6 +144,9 @@ func Start(o Options) (*Run, error) {
 		}
 		if old.Schema != bookSchema {
 			return nil, fmt.Errorf("%s: schema %q, this program reads %q", path, old.Schema, bookSchema)
+		}
+		if old.Verb != "" && old.Verb != o.Verb {
+			return nil, fmt.Errorf("%s holds a run of weir bench %s: weir bench %s cannot resume it", o.Out, old.Verb, o.Verb)
 		}
 		if old.Plan != o.Plan {
 			return nil, fmt.Errorf("%s holds a run of plan %s: --plan %s cannot resume it", o.Out, old.Plan, o.Plan)
@@ -269,9 +275,6 @@ func (r *Run) process(ctx context.Context, p Part) (code int, said string, err e
 	defer func() { err = errors.Join(err, log.Close()) }()
 	tail := &tail{}
 	cmd := exec.CommandContext(ctx, r.o.Binary, args...)
-	// In its own process group, so that Ctrl-C in a terminal only reaches us, and the part is
-	// asked to stop once.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopTimeout
 	cmd.Stdout = log
@@ -280,7 +283,10 @@ func (r *Run) process(ctx context.Context, p Part) (code int, said string, err e
 		out = append(out, &untilDone{ctx: ctx, w: r.o.Output})
 	}
 	cmd.Stderr = io.MultiWriter(out...)
-	err = cmd.Run()
+	// Ctrl-C in a terminal only reaches us, and we ask the part to stop once.
+	if err = lab.StartCommand(cmd); err == nil {
+		err = cmd.Wait()
+	}
 	return cmd.ProcessState.ExitCode(), tail.last(), err
 }
 

@@ -63,7 +63,7 @@ func RunParts(cmd *cobra.Command, o Options, parts []Part, experiments []string)
 	if o.Resume && o.Out == "" {
 		return cli.UsageError(errors.New("--resume: name the directory with --out"))
 	}
-	o.All = parts
+	o.All, o.Verb = parts, cmd.Name()
 	if o.Parts, err = choose(parts, experiments); err != nil {
 		return cli.UsageError(err)
 	}
