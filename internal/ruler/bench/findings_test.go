@@ -75,6 +75,7 @@ func TestFindingsForAndAgainst(t *testing.T) {
 		{"saturated", "full", result(testCase("a", "0", 1000, 8, cpu(0.3, 1.6))), "client 15 %, server 80 % of 2 cores"},
 		{"saturated", "idle", result(testCase("a", "0", 1000, 8, cpu(0.1, 0.2))), ""},
 		{"client-bound", "client dominates", result(testCase("a", "0", 1000, 8, cpu(0.9, 0.4))), "partly its own limit"},
+		{"client-bound", "alone, and nearly idle", result(testCase("a", "0", 1000, 8, cpu(0.1, 0))), ""},
 		{"client-bound", "server dominates", result(testCase("a", "0", 1000, 8, cpu(0.4, 0.9))), ""},
 		{"grouping", "both known", result(testCase("a", "0", 1000, 8, with(func(s *Sample) {
 			s.Groups = &Groups{Flushes: 100, Items: 1600}

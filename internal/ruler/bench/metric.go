@@ -48,6 +48,9 @@ func Metrics(subjects ...*Subject) []Metric {
 		for _, m := range s.Metrics() {
 			m.After = cmp.Or(m.After, beforeSegments)
 			at := 1 + slices.IndexFunc(all, func(o Metric) bool { return o.Key == m.After })
+			if at == 0 {
+				panic("bench: metric " + m.Key + " follows " + m.After + ", which does not exist")
+			}
 			for at < len(all) && all[at].After == m.After {
 				at++
 			}

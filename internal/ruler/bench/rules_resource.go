@@ -13,6 +13,9 @@ const (
 	// SaturatedShare is the share of all cores from which the machine counts as saturated.
 	SaturatedShare = 0.90
 	clientShare    = 0.50 // of the CPU time used: the generator is then the largest consumer
+	// clientLeast is the share of one processor up to which a generator limits no rate, even if
+	// nothing else uses any: the work may be waiting, or done on another machine.
+	clientLeast = 0.20
 )
 
 // saturation names the processes that saturate the machine.
@@ -44,7 +47,7 @@ func saturation(r *Result) []Finding {
 			full = append(full, line)
 		}
 		clientWorks := slices.ContainsFunc(c.subjects(), func(s *Subject) bool { return s.ClientWorks })
-		if used[RoleClient]/total > clientShare && !clientWorks {
+		if used[RoleClient] > max(clientShare*total, clientLeast*seconds) && !clientWorks {
 			client = append(client, line)
 		}
 	}

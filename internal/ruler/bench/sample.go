@@ -48,8 +48,8 @@ type Sample struct {
 	Machine *measure.Activity `json:"machine,omitempty"`
 	Server  *ServerCounters   `json:"server,omitempty"`
 	Groups  *Groups           `json:"groups,omitempty"`
-	// Parts is what the sample holds about its subjects, mostly one. In JSON each stands here,
-	// under the key of its subject.
+	// Parts is what the sample holds about its subjects, mostly one. In JSON each stands at
+	// the end, under the key of its subject.
 	Parts    []Part           `json:"-"`
 	Pressure measure.Pressure `json:"pressure"`
 	// FsyncBefore and FsyncAfter are calibrations of the disk around the round.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/weirdb/weir/internal/measure"
 )
 
 // Subject is a kind of work that results can be about. The core runs, compares and reports
@@ -80,28 +78,11 @@ func withSubject(list []*Subject, s *Subject) []*Subject {
 // MarshalJSON writes each part under the key of its subject.
 func (s Sample) MarshalJSON() ([]byte, error) {
 	type sample Sample // without this method
-	type none = *struct{}
-	objects := []any{struct {
-		*sample
-		// These hide the fields of the same names, which follow the parts.
-		Pressure    none `json:"pressure,omitempty"`
-		FsyncBefore none `json:"fsync_before,omitempty"`
-		FsyncAfter  none `json:"fsync_after,omitempty"`
-		Disturbed   none `json:"disturbed,omitempty"`
-		Invalid     none `json:"invalid,omitempty"`
-		Warnings    none `json:"warnings,omitempty"`
-	}{sample: (*sample)(&s)}}
+	objects := []any{(*sample)(&s)}
 	for _, p := range s.Parts {
 		objects = append(objects, map[string]Part{p.Subject().Key: p})
 	}
-	return JoinObjects(append(objects, struct {
-		Pressure    measure.Pressure `json:"pressure"`
-		FsyncBefore *measure.Flush   `json:"fsync_before,omitempty"`
-		FsyncAfter  *measure.Flush   `json:"fsync_after,omitempty"`
-		Disturbed   []string         `json:"disturbed,omitempty"`
-		Invalid     []string         `json:"invalid,omitempty"`
-		Warnings    []string         `json:"warnings,omitempty"`
-	}{s.Pressure, s.FsyncBefore, s.FsyncAfter, s.Disturbed, s.Invalid, s.Warnings})...)
+	return JoinObjects(objects...)
 }
 
 // JoinObjects encodes values that are JSON objects with at least one field as a single object

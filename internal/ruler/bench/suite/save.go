@@ -248,8 +248,12 @@ func samples(o *Outcome) ([]byte, error) {
 			maps.Copy(factors, r.Experiment.Factors)
 			maps.Copy(factors, c.Factors)
 			for _, s := range c.Samples {
-				s.Server = nil // its key is that of the server's name
-				line, err := bench.JoinObjects(sampleHead{r.Experiment.Name, c.Name, factors, r.Env.Durability, r.Env.Commit, server}, s)
+				objects := []any{sampleHead{r.Experiment.Name, c.Name, factors, r.Env.Durability, r.Env.Commit, server}, &s}
+				if counters := s.Server; counters != nil {
+					s.Server = nil // its key is that of the server's name
+					objects = append(objects, map[string]any{"server_counters": counters})
+				}
+				line, err := bench.JoinObjects(objects...)
 				if err == nil {
 					err = e.Encode(json.RawMessage(line))
 				}

@@ -172,9 +172,9 @@ func TestASavedRunIsLoaded(t *testing.T) {
 			t.Errorf("%s, %v: no %q in\n%.400s", name, err, want, b)
 		}
 	}
-	// Each line of samples is one object with the server's name, in place of its counters.
+	// Each line of samples is one object with the server's name, and its counters by another.
 	lines, err := os.ReadFile(filepath.Join(dir, samplesFile))
-	if n := bytes.Count(lines, []byte("\n")); err != nil || n != 24 || bytes.Count(lines, []byte(`"server":"`)) != n || bytes.Contains(lines, []byte(`"server":{`)) || bytes.Count(lines, []byte(`,"round":`)) != n {
+	if n := bytes.Count(lines, []byte("\n")); err != nil || n != 24 || bytes.Count(lines, []byte(`"server":"`)) != n || bytes.Count(lines, []byte(`"server_counters":{"ops":`)) != n || bytes.Contains(lines, []byte(`"server":{`)) || bytes.Count(lines, []byte(`,"round":`)) != n {
 		t.Errorf("%d lines of samples, %v:\n%.400s", n, err, lines)
 	}
 	again := &shop{}
