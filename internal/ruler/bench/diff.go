@@ -96,7 +96,11 @@ func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
 	reasons := incomparable(a, b)
 	common := d.match(a, b, o.Cases)
 	if len(common) == 0 {
-		return nil, &NotComparableError{append(reasons, "they have no case in common")}
+		none := "they have no case in common"
+		if len(o.Cases) > 0 {
+			none = fmt.Sprintf("none of the cases %q is in both; the first has %s", o.Cases, strings.Join(a.caseNames(), "; "))
+		}
+		return nil, &NotComparableError{append(reasons, none)}
 	}
 	for _, name := range common {
 		if differs := differing(a.Find(name).Factors, b.Find(name).Factors); len(differs) > 0 {
@@ -107,8 +111,14 @@ func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
 		return nil, &NotComparableError{reasons}
 	}
 	d.Warnings = append(reasons, cautions(a, b)...)
+	var short []string
 	for _, name := range common {
-		d.rows(a.Find(name), b.Find(name), o)
+		if x, y := a.Find(name), b.Find(name); !d.rows(x, y, o) && min(len(x.Samples), len(y.Samples)) == 1 {
+			short = append(short, name)
+		}
+	}
+	if len(short) > 0 {
+		d.Warnings = append(d.Warnings, "one round has no interval, so these cases were not compared: "+strings.Join(short, "; "))
 	}
 	return d, nil
 }
@@ -133,7 +143,9 @@ func (d *Diff) match(a, b *Result, wanted []string) (common []string) {
 	return common
 }
 
-func (d *Diff) rows(a, b *Case, o DiffOptions) {
+// rows compares two cases, and reports whether they could be compared in any metric.
+func (d *Diff) rows(a, b *Case, o DiffOptions) bool {
+	before := len(d.Rows)
 	for _, key := range o.Metrics {
 		m := MustMetric(key, d.subjects...)
 		c := Comparison{A: a.Name, B: b.Name, Metric: key}
@@ -161,6 +173,7 @@ func (d *Diff) rows(a, b *Case, o DiffOptions) {
 	if y > x+1 { // one more in a thousand
 		d.Failing = append(d.Failing, Failing{a.Name, x, y})
 	}
+	return len(d.Rows) > before
 }
 
 // undisturbed returns a metric of the rounds that were not disturbed, or of all rounds if too few are

@@ -131,6 +131,13 @@ func TestDiffWarns(t *testing.T) {
 	if d, err := CompareResults(a, b, DiffOptions{Cases: []string{"weir"}}); err != nil || d.OnlyB != nil {
 		t.Errorf("of one case: %+v, %v", d, err)
 	}
+	a.Cases[0].Samples = a.Cases[0].Samples[:1]
+	if d, err := CompareResults(a, b, DiffOptions{}); err != nil || !strings.Contains(strings.Join(d.Warnings, "\n"), "not compared: "+a.Cases[0].Name) {
+		t.Errorf("one round of a case: %+v, %v", d, err)
+	}
+	if _, err := CompareResults(a, b, DiffOptions{Cases: []string{"wier"}}); err == nil || !strings.Contains(err.Error(), "none of the cases [\"wier\"] is in both; the first has ") {
+		t.Errorf("a case that neither has: %v", err)
+	}
 }
 
 func TestGate(t *testing.T) {

@@ -23,6 +23,7 @@ var (
 	ErrNotResult   = errors.New("this is not a result of weir")
 	ErrOtherSchema = errors.New("the result is of a version that this program does not know")
 	ErrUnfinished  = errors.New("the run did not finish")
+	ErrSeveralRuns = errors.New("the directory holds several runs: name one of them")
 )
 
 // ReadResult reads a result and computes summaries and findings anew, so that a later version
@@ -105,7 +106,8 @@ func ReadFile(path string, subjects ...*Subject) (*Result, error) {
 
 // ReadPath reads the result in a file, or all results in a directory and its direct
 // subdirectories, in the order of their names. In a directory it skips files that are not
-// results, such as reports, but fails on broken results.
+// results, such as reports, but fails on broken results, and if the directory is not a run but
+// holds runs.
 func ReadPath(path string, subjects ...*Subject) ([]*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -117,6 +119,17 @@ func ReadPath(path string, subjects ...*Subject) ([]*Result, error) {
 			return nil, err
 		}
 		return []*Result{r}, nil
+	}
+	runs, err := fs.Glob(os.DirFS(path), "*/*/"+samplesFile)
+	if err != nil {
+		return nil, fmt.Errorf("read results: %w", err)
+	}
+	if len(runs) > 0 {
+		for i, name := range runs {
+			run, _, _ := strings.Cut(name, "/")
+			runs[i] = filepath.Join(path, run)
+		}
+		return nil, fmt.Errorf("%s: %w: %s", path, ErrSeveralRuns, strings.Join(slices.Compact(runs), ", "))
 	}
 	var files []string
 	unfinished := ""

@@ -80,6 +80,13 @@ func TestReadPath(t *testing.T) {
 	if got, err := ReadPath(filepath.Join(dir, "x", "x.json")); err != nil || len(got) != 1 {
 		t.Errorf("a file: %d results, %v", len(got), err)
 	}
+	write("y/part/results.jsonl", nil)
+	if _, err := ReadPath(dir); !errors.Is(err, ErrSeveralRuns) || !strings.HasSuffix(err.Error(), ": "+filepath.Join(dir, "y")) {
+		t.Errorf("a run in a directory of it: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "y", "part")); err != nil {
+		t.Fatal(err)
+	}
 	write("y/broken.json", good[:100])
 	if _, err := ReadPath(dir); !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), "broken.json") {
 		t.Errorf("with a broken one: %v", err)

@@ -131,6 +131,15 @@ func (c *Case) values(m Metric) []float64 {
 	return out
 }
 
+// caseNames are the names of all cases.
+func (r *Result) caseNames() []string {
+	var names []string
+	for _, c := range r.Cases {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // Best returns the case with the highest throughput among those for which want is true; nil if
 // there is none.
 func (r *Result) Best(want func(*Case) bool) *Case {

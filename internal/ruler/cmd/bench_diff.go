@@ -89,7 +89,8 @@ func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result,
 	var refused []error
 	for _, a := range as {
 		i := slices.IndexFunc(bs, func(b *bench.Result) bool { return b.Experiment.Name == a.Experiment.Name })
-		if i < 0 {
+		wanted := func(name string) bool { return a.Find(name) != nil || i >= 0 && bs[i].Find(name) != nil }
+		if i < 0 || len(c.options.Cases) > 0 && !slices.ContainsFunc(c.options.Cases, wanted) {
 			continue
 		}
 		d, err := bench.CompareResults(a, bs[i], c.options)
@@ -99,11 +100,15 @@ func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result,
 		}
 		out = append(out, d)
 	}
+	which := ""
+	if len(c.options.Cases) > 0 {
+		which = fmt.Sprintf(" with one of the cases %q", c.options.Cases)
+	}
 	switch {
 	case len(refused) > 0:
 		return nil, nil, errors.Join(refused...)
 	case len(out) == 0:
-		return nil, nil, fmt.Errorf("compare %s and %s: they have no experiment in common", first, second)
+		return nil, nil, fmt.Errorf("compare %s and %s: they have no experiment in common%s", first, second, which)
 	}
 	return out, bs[0], nil
 }

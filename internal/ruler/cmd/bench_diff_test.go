@@ -42,6 +42,9 @@ func TestDiffOfDirectories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if r.Experiment.Name == "reads-8" {
+				r.Find("weir").Name = "weir cached"
+			}
 			if err := r.WriteFiles(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -50,6 +53,12 @@ func TestDiffOfDirectories(t *testing.T) {
 	out := program.Run(t, "bench", "diff", a, b, "--metric", "rate")
 	if strings.Count(out, "throughput") != 4 || !strings.Contains(out, "inserts-8\n") || !strings.Contains(out, "reads-8\n") {
 		t.Errorf("%s", out)
+	}
+	if out := program.Run(t, "bench", "diff", a, b, "--case", "weir", "--metric", "rate"); !strings.Contains(out, "inserts-8\n") || strings.Contains(out, "reads-8\n") {
+		t.Errorf("a case of one of the experiments:\n%s", out)
+	}
+	if out := program.Run(t, "bench", "diff", a, b, "--case", "nobody"); !strings.Contains(out, "no experiment in common with one of the cases [\"nobody\"]") {
+		t.Errorf("a case of none:\n%s", out)
 	}
 	if out := program.Run(t, "bench", "diff", a, "testdata/ruler/aa.json"); !strings.Contains(out, "no experiment in common") || !strings.Contains(out, "exit 1") {
 		t.Errorf("%s", out)

@@ -195,6 +195,10 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		return errors.New("no database: give --db (or WEIR_DSN) a DSN, or --lab for a private server")
 	case !f.lab && changed("engine"):
 		return errors.New("--engine is for --lab: the DSN's scheme names the engine")
+	case !f.lab && (changed("durability") || changed("fsync-latency")):
+		return errors.New("--durability and --fsync-latency are for --lab: the database of a DSN has its own settings")
+	case f.resume && f.out == "":
+		return errors.New("--resume: name the directory with --out")
 	case f.sql != "" && changed("workload"):
 		return errors.New("--sql and --workload: use only one")
 	case f.rounds < 1:

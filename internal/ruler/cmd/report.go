@@ -34,7 +34,8 @@ func newReportCommand(benches []suite.Bench) *cobra.Command {
 		Short: "Render results as text, Markdown, HTML, CSV, JSON or charts",
 		Long: `Render earlier measurements. It reads
   - the result of an experiment (NAME.json), or all results in a directory
-  - the directory of a run of weir bench, with its targets and CPU profiles
+  - the directory of a run of weir bench, with its targets and CPU profiles; of weir
+    bench all or peers, its index
   - a report that was written as JSON
   - a CPU, heap or other profile of pprof (.pb.gz)
 

@@ -60,13 +60,12 @@ func (s reportSource) directory(dir string) (*report.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	profiles, err := filepath.Glob(filepath.Join(dir, "*"+profileEnding))
+	profiles, err := fs.Glob(os.DirFS(dir), "*"+profileEnding)
 	if err != nil {
 		return nil, fmt.Errorf("look for profiles: %w", err)
 	}
-	slices.Sort(profiles)
-	for _, path := range profiles {
-		if err := flame.Append(doc, path); err != nil && !errors.Is(err, flame.ErrEmpty) {
+	for _, name := range profiles {
+		if err := flame.Append(doc, filepath.Join(dir, name)); err != nil && !errors.Is(err, flame.ErrEmpty) {
 			return nil, err
 		}
 	}
@@ -85,10 +84,14 @@ func (s reportSource) results(dir string) (*report.Doc, error) {
 	if err == nil {
 		return document(results), nil
 	}
-	if !errors.Is(err, bench.ErrNotResult) && !errors.Is(err, fs.ErrNotExist) {
+	written := "report.json"
+	switch {
+	case errors.Is(err, bench.ErrSeveralRuns):
+		written = "index.json" // of weir bench all and peers
+	case !errors.Is(err, bench.ErrNotResult) && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	if doc, docErr := readReport(filepath.Join(dir, "report.json")); docErr == nil || !errors.Is(docErr, fs.ErrNotExist) {
+	if doc, docErr := readReport(filepath.Join(dir, written)); docErr == nil || !errors.Is(docErr, fs.ErrNotExist) {
 		return doc, docErr
 	}
 	return nil, err

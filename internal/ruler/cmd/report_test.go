@@ -2,6 +2,7 @@ package rulercmd
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,6 +93,31 @@ func TestReportOfADirectoryWithProfiles(t *testing.T) {
 
 // keepHeap writes a heap profile of this process. Something is sure to have been
 // sampled: more is allocated than the runtime leaves out between two samples.
+// The directory of weir bench all holds the directories of its parts, and an index.
+func TestReportOfADirectoryOfRuns(t *testing.T) {
+	dir := t.TempDir()
+	part := filepath.Join(dir, "000", "inserts-8")
+	if err := errors.Join(os.MkdirAll(part, 0o755), os.WriteFile(filepath.Join(part, "results.jsonl"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if out := program.Run(t, "report", dir); !strings.Contains(out, "holds several runs: name one of them: "+filepath.Join(dir, "000")) {
+		t.Errorf("without an index:\n%s", out)
+	}
+	index, err := os.ReadFile("testdata/report/report.json")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "index.json"), index, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := program.Run(t, "report", dir); strings.Contains(out, "2>") {
+		t.Errorf("the index:\n%s", out)
+	}
+	if out := program.Run(t, "bench", "report", dir); !strings.Contains(out, "other results are rendered by weir report "+dir+"\n") {
+		t.Errorf("bench report:\n%s", out)
+	}
+}
+
 func keepHeap(t *testing.T, path string) {
 	t.Helper()
 	block := make([]byte, 64<<20)

@@ -38,8 +38,25 @@ func Load(dir string, benches []Bench) (Run, *File, error) {
 			return run, b.File, err
 		}
 	}
-	return nil, nil, fmt.Errorf("%s holds no run of weir bench: %w", dir, fs.ErrNotExist)
+	return nil, nil, &noRunError{dir, benches}
 }
+
+// noRunError is the error of a directory that holds none of these benches. It matches
+// fs.ErrNotExist.
+type noRunError struct {
+	dir     string
+	benches []Bench
+}
+
+func (e *noRunError) Error() string {
+	var names []string
+	for _, b := range e.benches {
+		names = append(names, b.Verb.Name())
+	}
+	return fmt.Sprintf("%s holds no run of weir bench %s; other results are rendered by weir report %s", e.dir, strings.Join(names, ", "), cli.ShellWord(e.dir))
+}
+
+func (e *noRunError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Command is weir bench, with the verbs of benches.
 func Command(benches ...Bench) *cobra.Command {

@@ -150,7 +150,11 @@ func setting(r *bench.Result) string {
 	for _, k := range slices.Sorted(maps.Keys(r.Experiment.Factors)) {
 		parts = append(parts, k+" "+r.Experiment.Factors[k])
 	}
-	text := fmt.Sprintf("%s loop; %s. Each case ran in %d rounds, in turn with the others.", r.Experiment.Loop, strings.Join(parts, ", "), r.Experiment.Rounds)
+	rounds := "1 round"
+	if n := r.Experiment.Rounds; n != 1 {
+		rounds = fmt.Sprintf("%d rounds", n)
+	}
+	text := fmt.Sprintf("%s loop; %s. Each case ran in %s, in turn with the others.", r.Experiment.Loop, strings.Join(parts, ", "), rounds)
 	if r.Partial {
 		text += " The run was interrupted: the figures cover the part that ran."
 	}
