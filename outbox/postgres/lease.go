@@ -30,6 +30,7 @@ type lease struct {
 	store *Store
 	names names
 	meta  meta
+	place string // of the session that holds the lock, see placeText
 	shard int
 	epoch int64
 	sql   statements
@@ -41,7 +42,8 @@ type lease struct {
 	lock        *pgx.Conn // belongs to watch
 	read, write session
 
-	lost    chan struct{} // closed by watch
+	lost    chan struct{}
+	lose    func() // closes lost
 	stop    context.CancelFunc
 	watched chan struct{} // closed when watch has ended
 	unlock  sync.Once
@@ -59,7 +61,8 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.held(ctx, n.leaseKey(shard)) && !s.doubts(shard) {
+	held, asked := s.held(ctx, n.leaseKey(shard))
+	if held && !s.doubts(shard) {
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), outbox.ErrHeld)
 	}
 	c, err := s.connectToWait(ctx)
@@ -70,34 +73,78 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 		store: s, names: n, shard: shard, lock: c,
 		lost: make(chan struct{}), watched: make(chan struct{}), noted: map[int64]struct{}{},
 	}
+	l.lose = sync.OnceFunc(func() { close(l.lost) })
 	err = l.take(ctx)
-	if err == nil || errors.Is(err, outbox.ErrHeld) {
-		s.pool.Reset() // its connections may be to another server than the address leads to now
+	if l.place != "" && asked != l.place && (asked != "" || err == nil) {
+		s.moved()
 	}
 	if err != nil {
 		closeConn(c)
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), err)
 	}
-	l.read.open, l.write.open = s.connect, s.connect
+	l.read.open, l.write.open = l.connect, l.connect
 	watching, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	go l.watch(watching)
 	return l, nil
 }
 
-// held asks through the pool whether a session holds a lock. A standby relay asks several
-// times a second; a new connection for each attempt would cost the server some 10 ms of CPU.
-// If the pool does not answer in time, held returns false, and Lead tries the lock itself.
-func (s *Store) held(ctx context.Context, key int64) bool {
+// held asks through the pool whether a session holds a lock, and which place answers. A standby
+// relay asks several times a second; a new connection for each attempt would cost the server
+// some 10 ms of CPU. If the pool does not answer in time, held returns false and "", and Lead
+// tries the lock itself.
+func (s *Store) held(ctx context.Context, key int64) (held bool, place string) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.LeaseTimeout)
 	defer cancel()
-	held, err := advisoryHeld(ctx, s.pool, key)
-	return err == nil && held
+	err := s.pool.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+"), "+placeText, key).Scan(&held, &place)
+	if err != nil {
+		return false, ""
+	}
+	return held, place
+}
+
+// placeText is an expression that identifies the server and the database of a session. A
+// connection string may name several servers, and an address may lead to another one by now.
+const placeText = "pg_catalog.concat_ws(' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())," +
+	" (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))"
+
+// errElsewhere ends a leadership: only on the server of the lock is no other relay the leader.
+var errElsewhere = fmt.Errorf("%w: the address leads to another server by now than that of its lock", outbox.ErrDeposed)
+
+// moved drops connections of the server that the address led to before.
+func (s *Store) moved() {
+	s.pool.Reset()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, leave := range s.listening {
+		leave()
+	}
+}
+
+// connect opens a connection to the server of the lock.
+func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
+	c, err := l.store.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, err := c.PgConn().Exec(ctx, "SELECT "+placeText).ReadAll()
+	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1 || string(results[0].Rows[0][0]) != l.place) {
+		err = errElsewhere
+	}
+	if err != nil {
+		closeConn(c)
+		return nil, fmt.Errorf("identify the server: %w", err)
+	}
+	return c, nil
 }
 
 // standbyPatience is how long a standby relay asks through the pool only. The server of the
 // pool's connections may no longer be the one that the address leads to.
 const standbyPatience = 15 * time.Second
+
+// leaderPatience is how long a leader stays with its server before it looks again whether the
+// address leads there.
+const leaderPatience = time.Minute
 
 // doubts reports whether to try a lock with a new connection although the pool says that it is
 // held: once per standbyPatience.
@@ -115,7 +162,9 @@ func (s *Store) doubts(shard int) bool {
 // take locks the shard and loads its state.
 func (l *lease) take(ctx context.Context) error {
 	var free bool
-	if err := l.lock.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", l.names.leaseKey(l.shard)).Scan(&free); err != nil {
+	answer, cancel := context.WithTimeout(ctx, max(connectPatience, l.store.opts.LeaseTimeout))
+	defer cancel()
+	if err := l.lock.QueryRow(answer, "SELECT pg_try_advisory_lock($1), "+placeText, l.names.leaseKey(l.shard)).Scan(&free, &l.place); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
 	if !free {
@@ -219,15 +268,45 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	return anew, err
 }
 
-// watch closes l.lost when the session that holds the lock ends.
+// watch ends the leadership when the session that holds the lock ends, or the address leads to
+// another primary.
 func (l *lease) watch(ctx context.Context) {
 	defer close(l.watched)
-	watchSession(ctx, l.lock, l.store.opts.LeaseTimeout, l.lost)
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { l.stay(ctx) })
+	watchSession(ctx, l.lock, l.store.opts.LeaseTimeout, l.lose)
 }
 
-// watchSession closes lost when a session that only holds locks has ended. It notices a
+// stay looks from time to time where the address leads. If that is another primary, there may be
+// messages there and nobody to lead: this relay may be the only one.
+func (l *lease) stay(ctx context.Context) {
+	tick := time.NewTicker(l.store.leaderPatience)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.lost:
+			return
+		case <-tick.C:
+		}
+		c, err := l.store.connectToWait(ctx)
+		if err != nil {
+			continue // the lease does not depend on it
+		}
+		var elsewhere bool
+		err = c.QueryRow(ctx, "SELECT "+placeText+" <> $1 AND NOT pg_catalog.pg_is_in_recovery()", l.place).Scan(&elsewhere)
+		closeConn(c)
+		if err == nil && elsewhere {
+			l.lose()
+		}
+	}
+}
+
+// watchSession calls lose when a session that only holds locks has ended. It notices a
 // closed connection at once and pings a silent one.
-func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost chan struct{}) {
+func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lose func()) {
 	interval := max(timeout/4, 10*time.Millisecond)
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, interval)
@@ -235,7 +314,7 @@ func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost 
 		over := waiting.Err() != nil
 		cancel()
 		if err != nil && !over || c.IsClosed() {
-			close(lost)
+			lose()
 			return
 		}
 		if ctx.Err() != nil {
@@ -247,7 +326,7 @@ func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost 
 		err = c.Ping(asking)
 		cancel()
 		if err != nil {
-			close(lost)
+			lose()
 			return
 		}
 	}

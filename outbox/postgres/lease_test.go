@@ -76,47 +76,66 @@ func TestLeaseNoticesTheServersDeath(t *testing.T) {
 	}
 }
 
-// A relay that stands by tries to lead several times a second, on the connection that it has,
-// and rarely on a new one.
-func TestStandbyReconnectsRarely(t *testing.T) {
-	r := newRig(t, server(t))
-	r.lead(r.migrated(outbox.Plan{}))
+// address is a pool of connections to one database, or another that it is moved to later.
+type address struct {
+	*pgxpool.Pool
+	connected atomic.Int64
+	moved     atomic.Bool
+}
+
+// movable returns an address that leads to the database of r, and then to that of successor.
+func (r *rig) movable(successor *rig) *address {
+	r.Helper()
 	cfg, err := pgxpool.ParseConfig(r.dsn)
 	r.check(err)
-	successor := newRig(t, server(t)) // the database that the address leads to later
-	successor.migrated(outbox.Plan{})
-	address, err := pgxpool.ParseConfig(successor.dsn)
+	other, err := pgxpool.ParseConfig(successor.dsn)
 	r.check(err)
-	var connected atomic.Int64
-	var moved atomic.Bool
+	a := &address{}
 	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		connected.Add(1)
-		if moved.Load() {
-			c.Database = address.ConnConfig.Database
+		a.connected.Add(1)
+		if a.moved.Load() {
+			c.Database = other.ConnConfig.Database
 		}
 		return nil
 	}
-	pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
+	a.Pool, err = pgxpool.NewWithConfig(r.ctx(), cfg)
 	r.check(err)
-	defer pool.Close()
-	s, err := New(pool, Options{LeaseTimeout: time.Minute, Owner: "standby"})
+	r.Cleanup(a.Close)
+	return a
+}
+
+// A relay that stands by tries to lead several times a second, on the connection that it has,
+// and rarely on a new one. It leaves the application's other connections alone until the
+// address leads elsewhere.
+func TestStandbyReconnectsRarely(t *testing.T) {
+	r, successor := newRig(t, server(t)), newRig(t, server(t))
+	r.lead(r.migrated(outbox.Plan{}))
+	notifying := Options{Notify: true}
+	for _, one := range []*rig{r, successor} {
+		_, err := one.open(t, notifying).Migrate(r.ctx(), outbox.Plan{})
+		r.check(err)
+	}
+	address := r.movable(successor)
+	s, err := New(address.Pool, Options{LeaseTimeout: time.Minute, Owner: "standby"})
 	r.check(err)
 	const long = time.Hour
-	for i, patience := range []time.Duration{long, long, long, 0} {
-		s.standbyPatience = patience
+	for i, attempt := range []struct {
+		patience time.Duration
+		want     int64 // connections so far
+	}{{long, 1}, {long, 1}, {0, 2}, {long, 2}, {long, 2}} {
+		s.standbyPatience = attempt.patience
 		if _, err := s.Lead(r.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
 			t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
 		}
-		want := int64(1)
-		if patience == 0 {
-			want++
-		}
-		if n := connected.Load(); n != want {
-			t.Errorf("attempt %d: %d connections were opened, want %d", i, n, want)
+		if n := address.connected.Load(); n != attempt.want {
+			t.Errorf("attempt %d: %d connections were opened, want %d", i, n, attempt.want)
 		}
 	}
-	// The old leader and the connection of the pool stay with the old database.
-	moved.Store(true)
+	woken, err := s.Wake(r.ctx())
+	r.check(err)
+	// The old leader and the connections of the pool stay with the old database.
+	address.moved.Store(true)
+	s.standbyPatience = 0
 	l, err := s.Lead(r.ctx(), 0)
 	r.check(err)
 	defer func() { r.check(l.Close()) }()
@@ -124,6 +143,54 @@ func TestStandbyReconnectsRarely(t *testing.T) {
 	r.check(err)
 	if got := status.Leases[0].Owner; got != s.opts.Owner {
 		t.Errorf("the pool stays with the database that %q leads", got)
+	}
+	r.eventually("the relay listens to the old database no longer", func() bool {
+		select {
+		case _, open := <-woken:
+			return !open
+		default:
+			return false
+		}
+	})
+}
+
+// A leader that is the only relay follows the address.
+func TestLeaderFollowsTheAddress(t *testing.T) {
+	r, successor := newRig(t, server(t)), newRig(t, server(t))
+	r.migrated(outbox.Plan{})
+	successor.migrated(outbox.Plan{})
+	address := r.movable(successor)
+	s, err := New(address.Pool, Options{LeaseTimeout: time.Minute})
+	r.check(err)
+	s.leaderPatience = time.Millisecond
+	l := r.lead(s)
+	r.eventually("the leader looks where the address leads", func() bool { return address.connected.Load() > 4 })
+	if l.deposed() != nil {
+		t.Error("the lease is lost although the address still leads to its server")
+	}
+	address.moved.Store(true)
+	r.lost(l)
+}
+
+// A leader whose address moves must not read or write where another relay may lead.
+func TestLeaseKeepsToItsServer(t *testing.T) {
+	r, successor := newRig(t, server(t)), newRig(t, server(t))
+	r.migrated(outbox.Plan{})
+	successor.migrated(outbox.Plan{})
+	successor.enqueue(outbox.Message{Topic: "t"})
+	address := r.movable(successor)
+	s, err := New(address.Pool, Options{LeaseTimeout: time.Minute})
+	r.check(err)
+	l := r.lead(s)
+	r.read(l)
+	address.moved.Store(true)
+	closeConn(l.read.conn) // as a firewall does
+	page, err := l.Read(r.ctx(), outbox.ReadRequest{Limit: 10, MaxBytes: 1 << 20})
+	if !errors.Is(err, outbox.ErrDeposed) {
+		t.Errorf("read %d rows of another database, error %v, want %v", len(page.Rows), err, outbox.ErrDeposed)
+	}
+	if err := l.Ack(r.ctx(), []outbox.Ref{{Seq: 1}}); !errors.Is(err, outbox.ErrDeposed) {
+		t.Errorf("ack: %v, want %v", err, outbox.ErrDeposed)
 	}
 }
 

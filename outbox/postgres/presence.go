@@ -44,7 +44,7 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	p.stop = stop
 	go func() { // Close ends it
 		defer close(p.watched)
-		watchSession(watching, c, s.opts.LeaseTimeout, p.lost)
+		watchSession(watching, c, s.opts.LeaseTimeout, func() { close(p.lost) })
 	}()
 	return p, nil
 }

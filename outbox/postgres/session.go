@@ -43,6 +43,10 @@ func (s *Store) connectToWait(ctx context.Context) (*pgx.Conn, error) {
 	})
 }
 
+// connectPatience is how long a server may take to accept a session. The address of one that
+// hangs may lead to another by now.
+const connectPatience = 10 * time.Second
+
 // connConfig returns the pool's configuration after its BeforeConnect, which may set a
 // short-lived password.
 func (s *Store) connConfig(ctx context.Context) (*pgx.ConnConfig, error) {
@@ -62,6 +66,8 @@ func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxw
 		return nil, err
 	}
 	cfg.BuildContextWatcherHandler = watch
+	ctx, cancel := context.WithTimeout(ctx, max(connectPatience, s.opts.LeaseTimeout))
+	defer cancel()
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)

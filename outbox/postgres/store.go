@@ -89,8 +89,8 @@ type Store struct {
 	opts Options
 	// patience is slotPatience, shorter in tests.
 	patience time.Duration
-	// standbyPatience is the constant, except in tests.
-	standbyPatience time.Duration
+	// They are the constants, except in tests.
+	standbyPatience, leaderPatience time.Duration
 
 	pooled pooled.Check
 
@@ -99,6 +99,8 @@ type Store struct {
 	meta  *meta  // nil until read; what may change of it is read again when it matters
 	// standby is since when Lead has asked for a shard through the pool only.
 	standby map[int]time.Time
+	// listening ends the connections of Wake.
+	listening map[*pgx.Conn]context.CancelFunc
 }
 
 var (
@@ -195,7 +197,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if err := checkName(opts.Table); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, opts: opts, patience: slotPatience, standbyPatience: standbyPatience, standby: map[int]time.Time{}}, nil
+	return &Store{pool: pool, opts: opts, patience: slotPatience, standbyPatience: standbyPatience, leaderPatience: leaderPatience, standby: map[int]time.Time{}, listening: map[*pgx.Conn]context.CancelFunc{}}, nil
 }
 
 // Name is the table as [Options] name it.

@@ -184,25 +184,16 @@ func (t *tail) Joined(ctx context.Context) (bool, error) {
 	return t.lease.Settled(ctx, t.writers)
 }
 
-// sameServer verifies that the log is that of the lease's server. A connection string may
-// name several servers, and a name or address may stand for several.
+// sameServer verifies that the log is that of the lease's server.
 func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
-	const identity = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text"
-	results, err := c.Query(ctx, identity)
+	results, err := c.Query(ctx, "SELECT "+placeText)
 	if err != nil {
 		return fmt.Errorf("identify the server: %w", err)
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != 1 {
 		return errors.New("identify the server: no answer")
 	}
-	var own string
-	err = l.do(ctx, "ask for the server of", &l.write, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, identity).Scan(&own)
-	})
-	if err != nil {
-		return err
-	}
-	if own != string(results[0].Rows[0][0]) {
+	if l.place != string(results[0].Rows[0][0]) {
 		return errors.New("the connection string leads to another server than the leader's session: add that server by its own address")
 	}
 	return nil
@@ -216,7 +207,7 @@ func (l *lease) abandon(c *pgrepl.Conn) error {
 	err := c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), max(time.Second, l.store.opts.LeaseTimeout))
 	defer cancel()
-	if _, ending := l.store.pool.Exec(ctx, "SELECT pg_terminate_backend($1)", int32(pid)); ending != nil {
+	if _, ending := l.store.pool.Exec(ctx, "SELECT pg_terminate_backend($1) WHERE "+placeText+" = $2", int32(pid), l.place); ending != nil {
 		err = errors.Join(err, fmt.Errorf("end the session that creates a slot: %w", ending))
 	}
 	return err

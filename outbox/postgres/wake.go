@@ -28,10 +28,20 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 		closeConn(c)
 		return nil, s.wrap("listen to", err)
 	}
+	ctx, leave := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.listening[c] = leave
+	s.mu.Unlock()
 	woken := make(chan struct{}, 1)
 	go func() {
 		defer close(woken)
 		defer closeConn(c)
+		defer func() {
+			leave()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.listening, c)
+		}()
 		for {
 			if _, err := c.WaitForNotification(ctx); err != nil {
 				return
