@@ -17,16 +17,17 @@ import (
 // holds it, and an epoch, which statements in other sessions compare. Reads run in the
 // session that holds the lock, so a read that succeeds had the lock.
 type lease struct {
-	s     *Store
-	v     *server
-	shard int
-	epoch int64
-	all   bool // the only shard: buckets make no difference
-	first int  // bucket
-	last  int  // bucket
-	hist  bool // layout History
-	parts bool // and partitioned
-	ids   bool // table _parked has column id
+	sessions // on the server of the lock
+	s        *Store
+	v        *server
+	shard    int
+	epoch    int64
+	all      bool // the only shard: buckets make no difference
+	first    int  // bucket
+	last     int  // bucket
+	hist     bool // layout History
+	parts    bool // and partitioned
+	ids      bool // table _parked has column id
 	// The identity of the table; owned by the goroutine that reads.
 	identity identity
 
@@ -67,6 +68,11 @@ const (
 	// standbyPatience is how long a standby relay asks in the same session. Its server may no
 	// longer be the one that the address leads to.
 	standbyPatience = 15 * time.Second
+	// leaderPatience is how long a leader stays with its server before it looks again whether the
+	// address leads there.
+	leaderPatience = time.Minute
+	// sessionTrust is how old a session may be to begin to lead, for the same reason.
+	sessionTrust = time.Second
 )
 
 // Lead implements [outbox.Store]. Canceling a Read while it runs closes its connection and so
@@ -76,37 +82,71 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.session(ctx)
-	if err != nil {
-		return nil, s.fail("lead", err)
-	}
-	l := &lease{s: s, v: v, shard: shard, c: c, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
-	if err := l.take(ctx); err != nil {
-		if errors.Is(err, outbox.ErrHeld) {
-			if time.Since(c.began) >= s.standbyPatience {
-				expireSessions(s)
-			}
-			c.release(nil) // unchanged: a standby relay tries several times a second
-		} else {
-			c.discard()
+	l := &lease{s: s, v: v, shard: shard, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
+	if l.c, err = s.lockShard(ctx, v.shardLock(s, shard)); err == nil {
+		if err = l.take(ctx); err != nil {
+			l.c.discard()
 		}
+	}
+	if err != nil {
 		return nil, s.fail(fmt.Sprintf("lead shard %d of", shard), err)
 	}
+	l.sessions = sessionsOf(s, l)
 	ctx, l.beat = context.WithCancel(context.Background())
 	go l.watch(ctx)
 	return l, nil
 }
 
-// take takes the lock, then increments the epoch, which waits for running statements of the
-// previous leader.
-func (l *lease) take(ctx context.Context) error {
-	got, err := l.c.lock(ctx, l.v.shardLock(l.s, l.shard), 0)
+// lockShard takes a lock in a session that leads where the address leads now. A standby relay
+// tries several times a second, in the session that it has.
+func (s *Store) lockShard(ctx context.Context, name string) (*session, error) {
+	c, err := s.session(ctx)
+	if err == nil && time.Since(c.began) >= s.standbyPatience {
+		c, err = s.renew(ctx, c)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !got {
-		return outbox.ErrHeld
+	lock := func() (free bool, err error) {
+		ctx, cancel := context.WithTimeout(ctx, s.patience)
+		defer cancel()
+		return c.lock(ctx, name, 0)
 	}
+	free, err := lock()
+	if free && time.Since(c.began) >= sessionTrust {
+		if err = c.unlock(ctx, name); err == nil {
+			c, err = s.renew(ctx, c)
+		}
+		if err == nil {
+			free, err = lock()
+		}
+	}
+	if err == nil && !free {
+		err = outbox.ErrHeld
+		c.release(nil)
+	} else if err != nil && c != nil {
+		c.discard()
+	}
+	return c, err
+}
+
+// errElsewhere ends a leadership: only on the server of the lock is no other relay the leader.
+var errElsewhere = errors.New("the address leads to another server by now than that of its lock")
+
+// sessionsOf lends sessions on the server of a lease's lock.
+func sessionsOf(s *Store, l *lease) sessions {
+	return func(ctx context.Context) (*session, error) {
+		c, err := s.session(ctx)
+		if err == nil && c.place != l.c.place {
+			c.release(nil)
+			return nil, l.lose(errElsewhere)
+		}
+		return c, err
+	}
+}
+
+// take increments the epoch, which waits for running statements of the previous leader.
+func (l *lease) take(ctx context.Context) error {
 	if err := l.c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", idleTimeout)); err != nil {
 		return err
 	}
@@ -167,7 +207,7 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	if err := l.deposed(); err != nil {
 		return false, l.fail("look for", err)
 	}
-	err = l.s.with(ctx, func(c *session) error {
+	err = l.with(ctx, func(c *session) error {
 		now, err := l.identify(ctx, c)
 		anew = now.next < l.identity.next
 		if !l.parts || now.next == 0 {
@@ -204,9 +244,38 @@ func (l *lease) raise(ctx context.Context) error {
 	return nil
 }
 
+// stay looks from time to time where the address leads. If that is another server that accepts
+// writes, there may be messages there and nobody to lead: this relay may be the only one.
+func (l *lease) stay(ctx context.Context) {
+	tick := time.NewTicker(l.s.leaderPatience)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.lost:
+			return
+		case <-tick.C:
+		}
+		c, err := l.s.fresh(ctx)
+		if err != nil {
+			continue // the lease does not depend on it
+		}
+		var readOnly string
+		err = c.QueryRowContext(ctx, "SELECT @@global.read_only").Scan(&readOnly)
+		if err == nil && c.place != l.c.place && !isOn(readOnly) {
+			_ = l.lose(errElsewhere) // Lost says it
+		}
+		c.discard()
+	}
+}
+
 // watch checks the session that holds the lock at every heartbeat.
 func (l *lease) watch(ctx context.Context) {
 	defer close(l.done)
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { l.stay(ctx) })
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {

@@ -139,9 +139,9 @@ func (l *lease) Pending(ctx context.Context, after, last int64, limit int) ([]in
 	}
 	var out []int64
 	d := decoder{first: l.first, last: l.last, all: l.all}
-	within := l.s.with
+	within := l.with
 	if !l.all { // the limit includes other shards' rows: there may be several statements
-		within = l.s.inSnapshot
+		within = l.inSnapshot
 	}
 	err := within(ctx, func(c *session) error {
 		for more := true; more && len(out) < limit; {
@@ -201,7 +201,7 @@ func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
 	}
 	out := make([]outbox.Row, 0, len(seqs))
 	d := decoder{first: l.first, last: l.last, all: l.all}
-	err := l.s.with(ctx, func(c *session) error {
+	err := l.with(ctx, func(c *session) error {
 		query := "SELECT " + rowColumns("o") + " FROM " + numbersTable(seqs) + l.s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pending
 		return c.scan(ctx, query, func(values []driver.Value) (bool, error) {
 			row, ok, err := d.row(values)

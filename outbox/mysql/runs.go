@@ -204,6 +204,6 @@ func (t *tail) allVisible(ctx context.Context, rows []outbox.Row) (all bool, err
 		want += r.Last - r.First + 1
 	}
 	var got int64
-	err = t.l.s.with(ctx, func(c *session) error { return c.QueryRowContext(ctx, b.String()).Scan(&got) })
+	err = t.l.with(ctx, func(c *session) error { return c.QueryRowContext(ctx, b.String()).Scan(&got) })
 	return got == want, err
 }

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -17,7 +18,8 @@ import (
 type session struct {
 	*sql.Conn
 	store      *Store
-	id         int64 // connection id
+	id         int64  // connection id
+	place      string // the server: see placeText
 	began      time.Time
 	used       time.Time
 	gone       bool // discarded
@@ -48,21 +50,24 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 		if n > 0 {
 			c, s.idle = s.idle[n-1], s.idle[:n-1]
 		}
-		era := s.generation
+		era, place := s.generation, s.place
 		s.mu.Unlock()
 		switch {
 		case closed:
 			return nil, errClosed
 		case c == nil:
 			return s.newSession(ctx, era)
-		case c.generation != era:
+		case c.generation != era || c.place != place:
 			c.discard()
 			continue
 		case time.Since(c.used) < time.Second:
 			return c, nil
 		}
-		// The server may have restarted.
-		if err := c.PingContext(ctx); err == nil {
+		// The server may have restarted, or hang.
+		asking, cancel := context.WithTimeout(ctx, s.patience)
+		err := c.PingContext(asking)
+		cancel()
+		if err == nil {
 			return c, nil
 		}
 		c.discard()
@@ -73,14 +78,81 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 }
 
 // expireSessions ends all idle sessions, and others when they are released, because a session
-// keeps the server, and its settings, of the time when it began.
+// keeps the server's settings of the time when it began.
 func expireSessions(s *Store) {
 	s.mu.Lock()
 	s.generation++
 	s.mu.Unlock()
 }
 
+// placeText is an expression that identifies a server.
+const placeText = "CONCAT_WS(' ', @@hostname, @@port, @@server_id, @@datadir)"
+
+// newSession returns a session on the server that the address leads to. The application's pool
+// may have connections to the one that it led to before, which may hang.
 func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
+	patience := s.patience
+	if s.owned {
+		patience = max(patience, connectPatience)
+	}
+	c, err := s.connect(ctx, era, patience)
+	switch {
+	case err != nil && (s.owned || ctx.Err() != nil):
+		return nil, err
+	case err != nil:
+		return s.renew(ctx, nil)
+	}
+	s.mu.Lock()
+	s.place = cmp.Or(s.place, c.place)
+	moved := c.place != s.place
+	s.mu.Unlock()
+	if moved {
+		return s.renew(ctx, c)
+	}
+	return c, nil
+}
+
+// renew discards a session for one that is certainly on the server that the address leads to
+// now. Later sessions are on that server.
+func (s *Store) renew(ctx context.Context, old *session) (*session, error) {
+	if old != nil {
+		old.discard()
+	}
+	c, err := s.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.place = c.place
+	s.mu.Unlock()
+	return c, nil
+}
+
+// fresh returns a session of a new connection, for which it borrows all idle ones from the pool.
+func (s *Store) fresh(ctx context.Context) (*session, error) {
+	s.mu.Lock()
+	era := s.generation
+	s.mu.Unlock()
+	patience := max(s.patience, connectPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for range s.db.Stats().Idle {
+		conn, err := s.db.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = conn.Close() }() // it goes back to the pool
+	}
+	return s.connect(ctx, era, patience)
+}
+
+// connectPatience is how long a server may take to accept a session. The address of one that
+// hangs may lead to another by now.
+const connectPatience = 10 * time.Second
+
+func (s *Store) connect(ctx context.Context, era int, patience time.Duration) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, err
@@ -92,7 +164,7 @@ func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 			return nil, err
 		}
 	}
-	err = conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&c.id)
+	err = conn.QueryRowContext(ctx, "SELECT CONNECTION_ID(), "+placeText).Scan(&c.id, &c.place)
 	if err == nil {
 		err = c.logRows(ctx)
 	}
@@ -183,14 +255,17 @@ func (c *session) affected(ctx context.Context, text string, args ...any) (int64
 	return result.RowsAffected()
 }
 
+// sessions lends sessions.
+type sessions func(ctx context.Context) (*session, error)
+
 // with runs f with a borrowed session.
-func (s *Store) with(ctx context.Context, f func(c *session) error) error {
-	return s.withKeyLogging(ctx, false, f)
+func (borrow sessions) with(ctx context.Context, f func(c *session) error) error {
+	return borrow.withKeyLogging(ctx, false, f)
 }
 
 // withKeyLogging is with, for a session that logs only keys if lean is set.
-func (s *Store) withKeyLogging(ctx context.Context, lean bool, f func(c *session) error) error {
-	c, err := s.session(ctx)
+func (borrow sessions) withKeyLogging(ctx context.Context, lean bool, f func(c *session) error) error {
+	c, err := borrow(ctx)
 	if err != nil {
 		return err
 	}
@@ -222,9 +297,9 @@ func retry(ctx context.Context, f func() error) error {
 
 // inTx runs f in a transaction of a borrowed session, and again after a deadlock. f must find
 // nothing left to do if the transaction has committed although its commit returned an error.
-func (s *Store) inTx(ctx context.Context, f func(c *session) error) error {
+func (borrow sessions) inTx(ctx context.Context, f func(c *session) error) error {
 	return retry(ctx, func() error {
-		return s.with(ctx, func(c *session) error {
+		return borrow.with(ctx, func(c *session) error {
 			if err := c.exec(ctx, "START TRANSACTION"); err != nil {
 				return err
 			}
@@ -241,8 +316,8 @@ func (s *Store) inTx(ctx context.Context, f func(c *session) error) error {
 }
 
 // inSnapshot runs f in a borrowed session, in one snapshot.
-func (s *Store) inSnapshot(ctx context.Context, f func(c *session) error) error {
-	return s.with(ctx, func(c *session) error {
+func (borrow sessions) inSnapshot(ctx context.Context, f func(c *session) error) error {
+	return borrow.with(ctx, func(c *session) error {
 		for _, text := range []string{"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION READ ONLY"} {
 			if err := c.exec(ctx, text); err != nil {
 				return err

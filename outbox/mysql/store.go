@@ -48,6 +48,7 @@ func (o Options) withDefaults() Options {
 
 // Store is an outbox in MySQL or MariaDB. It is safe for concurrent use.
 type Store struct {
+	sessions
 	db    *sql.DB
 	opts  Options
 	wire  *mywire.ConnectConfig // for the log; nil if only db is known
@@ -58,8 +59,8 @@ type Store struct {
 	// patience is leasePatience, longer in tests, so that a slow machine does not
 	// look like a dead server.
 	patience time.Duration
-	// standbyPatience is the constant, except in tests.
-	standbyPatience time.Duration
+	// They are the constants, except in tests.
+	standbyPatience, leaderPatience time.Duration
 	// syncTimeout is how long the relay's own change may take to appear in the log.
 	syncTimeout time.Duration
 	schema      string // as named in Options.Table; "" is the session's database
@@ -70,7 +71,8 @@ type Store struct {
 
 	mu         sync.Mutex
 	idle       []*session
-	generation int // of sessions: see expireSessions
+	generation int    // of sessions: see expireSessions
+	place      string // of sessions: see newSession
 	closed     bool
 	server     *server // nil until first asked
 }
@@ -116,7 +118,8 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // afterwards. It cannot follow the log: use Open for that.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts, patience: leasePatience, standbyPatience: standbyPatience, syncTimeout: defaultSyncTimeout}
+	s := &Store{db: db, opts: opts, patience: leasePatience, standbyPatience: standbyPatience, leaderPatience: leaderPatience, syncTimeout: defaultSyncTimeout}
+	s.sessions = s.session
 	s.schema, s.base = splitTable(opts.Table)
 	if n := len([]rune(s.base)); n == 0 || n > maxTable {
 		return nil, fmt.Errorf("outbox: table %q: its name has %d characters, want 1 to %d", opts.Table, n, maxTable)

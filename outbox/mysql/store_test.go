@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -117,16 +118,19 @@ func migrated(t *testing.T, m *lab.MySQL, db string, opts Options, plan outbox.P
 // producers is a pool as an application has it, with settings unlike the store's.
 func producers(t *testing.T, m *lab.MySQL, db string) *sql.DB {
 	t.Helper()
+	pool := sql.OpenDB(connector(t, m, db))
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+func connector(t *testing.T, m *lab.MySQL, db string) sqldriver.Connector {
+	t.Helper()
 	cfg := driver.NewConfig()
 	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = m.User(), "unix", m.Socket(), db
 	cfg.InterpolateParams, cfg.ParseTime, cfg.MaxAllowedPacket = true, true, 1<<30
-	connector, err := driver.NewConnector(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := sql.OpenDB(connector)
-	t.Cleanup(func() { _ = pool.Close() })
-	return pool
+	c, err := driver.NewConnector(cfg)
+	check(t, err)
+	return c
 }
 
 // cut kills the session that leads a shard.
@@ -258,4 +262,82 @@ func TestStandbyReconnectsRarely(t *testing.T) {
 			t.Error("the old session goes on: the address may lead to another server by now")
 		}
 	})
+}
+
+// movable is a pool's connector to one of two servers.
+type movable struct {
+	sqldriver.Connector
+	next  sqldriver.Connector
+	moved atomic.Bool
+}
+
+func (m *movable) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	if m.moved.Load() {
+		return m.next.Connect(ctx)
+	}
+	return m.Connector.Connect(ctx)
+}
+
+// An address leads to another server while the old one still runs, with its leader, and the
+// application's pool keeps connections to it.
+func TestStandbyMovesWithTheAddress(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	old, successor := mariadb.get(t), labtest.MariaDB(t, config)
+	db := database(t, old)
+	check(t, successor.Exec(t.Context(), "CREATE DATABASE "+db))
+	oldLeader, err := migrated(t, old, db, Options{}, outbox.Plan{}).Lead(t.Context(), 0)
+	check(t, err)
+	migrated(t, successor, db, Options{}, outbox.Plan{})
+	for _, tt := range []struct {
+		name string
+		then func(s *Store)
+	}{
+		{"the old leader goes on", func(s *Store) { s.standbyPatience = 0 }},
+		{"the old leader has gone", func(s *Store) {
+			check(t, oldLeader.Close())
+			s.idle[0].began = s.idle[0].began.Add(-sessionTrust)
+		}},
+	} {
+		address := &movable{Connector: connector(t, old, db), next: connector(t, successor, db)}
+		pool := sql.OpenDB(address)
+		defer func() { _ = pool.Close() }()
+		pool.SetMaxIdleConns(4)
+		s, err := New(pool, Options{})
+		check(t, err)
+		s.patience, s.standbyPatience, s.leaderPatience = testPatience, time.Hour, 10*time.Millisecond
+		if _, err := s.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrHeld) {
+			t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
+		}
+		var idle []*sql.Conn // the application's
+		for range 3 {
+			c, err := pool.Conn(t.Context())
+			check(t, err)
+			idle = append(idle, c)
+		}
+		for _, c := range idle {
+			check(t, c.Close())
+		}
+		address.moved.Store(true)
+		tt.then(s)
+		l, err := s.Lead(t.Context(), 0)
+		if err != nil {
+			t.Fatalf("%s: lead: %v", tt.name, err)
+		}
+		run(t, producers(t, successor, db), insertOne)
+		rows := pageOf(t, l.(*lease), 0)
+		if len(rows) != 1 {
+			t.Fatalf("%s: %d rows, want 1", tt.name, len(rows))
+		}
+		check(t, l.Ack(t.Context(), []outbox.Ref{{Seq: rows[0].Seq, ID: rows[0].ID}}))
+		if left := pageOf(t, l.(*lease), 0); len(left) != 0 {
+			t.Errorf("%s: the row is still there after its acknowledgement", tt.name)
+		}
+		address.moved.Store(false) // a leader that is the only relay follows it
+		select {
+		case <-l.Lost():
+		case <-time.After(testPatience):
+			t.Errorf("%s: the leader never looks where the address leads", tt.name)
+		}
+		check(t, l.Close())
+	}
 }

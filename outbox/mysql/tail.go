@@ -67,7 +67,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	// began, which may be as statements or as parts of rows.
 	expireSessions(l.s)
 	t := &tail{l: l, status: -1, decoder: decoder{first: l.first, last: l.last, all: l.all}}
-	if err := l.s.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
+	if err := l.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
 		return nil, l.fail("follow the log of", err)
 	}
 	stream, err := binlog.Open(ctx, binlog.StreamConfig{Server: *l.s.wire})
@@ -179,7 +179,7 @@ func (t *tail) filters(ctx context.Context, c *session) error {
 // of the lease and waits until the log shows it, which also proves that the log is that of the
 // lease's server: an address may lead to another server by now.
 func (t *tail) syncStart(ctx context.Context) error {
-	err := t.l.s.with(ctx, func(c *session) error {
+	err := t.l.with(ctx, func(c *session) error {
 		return retry(ctx, func() error {
 			return c.exec(ctx, t.l.s.sql(fmt.Sprintf("UPDATE {lease} SET taken_at = UTC_TIMESTAMP(6) WHERE shard = %d AND epoch = %d", t.l.shard, t.l.epoch)))
 		})

@@ -98,7 +98,7 @@ const (
 
 // findRows returns which of the rows a read finds.
 func (t *tail) findRows(ctx context.Context, seqs []int64, how readMode) (found []int64, err error) {
-	err = t.l.s.with(ctx, func(c *session) error {
+	err = t.l.with(ctx, func(c *session) error {
 		query := "SELECT o.seq FROM " + numbersTable(seqs) + t.l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s")
 		switch {
 		case how == lockingRead && t.l.v.mariadb:

@@ -74,7 +74,7 @@ func (l *lease) Settled(ctx context.Context, moment outbox.Mark) (bool, error) {
 // mark reads the process list and then begins a read-write transaction. Its number, once the
 // server shows it, separates transactions that began before from those that began after.
 func (w *watcher) mark(ctx context.Context, l *lease) (*mark, error) {
-	if err := w.connect(ctx, l.s); err != nil {
+	if err := w.connect(ctx, l); err != nil {
 		return nil, err
 	}
 	if w.open != nil { // for a mark that was never checked
@@ -91,12 +91,12 @@ func (w *watcher) mark(ctx context.Context, l *lease) (*mark, error) {
 	return m, w.begin(ctx, l, m)
 }
 
-func (w *watcher) connect(ctx context.Context, s *Store) (err error) {
+func (w *watcher) connect(ctx context.Context, l *lease) (err error) {
 	if w.closed {
 		return outbox.ErrDeposed
 	}
 	if w.c == nil {
-		w.c, err = s.session(ctx)
+		w.c, err = l.sessions(ctx)
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (w *watcher) settled(ctx context.Context, l *lease, m *mark) (bool, error) 
 	if now.Before(w.next) {
 		return false, nil
 	}
-	if err := w.connect(ctx, l.s); err != nil {
+	if err := w.connect(ctx, l); err != nil {
 		return false, err
 	}
 	if w.open == nil {

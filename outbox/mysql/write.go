@@ -131,7 +131,7 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	err := l.s.withKeyLogging(ctx, true, func(c *session) error {
+	err := l.withKeyLogging(ctx, true, func(c *session) error {
 		hit, err := l.ack(ctx, c, rows)
 		if err != nil {
 			return err
@@ -304,7 +304,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 		l.parked[n.Seq] = struct{}{}
 	}
 	l.state.Unlock()
-	err = l.s.with(ctx, func(c *session) error {
+	err = l.with(ctx, func(c *session) error {
 		if err := retry(ctx, func() error { return c.exec(ctx, text) }); err != nil {
 			return err
 		}
@@ -322,7 +322,7 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 		return nil, l.fail("read notes of", err)
 	}
 	var out []outbox.Parking
-	err := l.s.with(ctx, func(c *session) error {
+	err := l.with(ctx, func(c *session) error {
 		// Notes of rows that are done, which the previous leader did not delete.
 		stale := l.s.sql("DELETE p FROM {parked} p LEFT JOIN {outbox} o ON "+noteOf(l.ids)) + pendingOf(l.hist) + " WHERE o.seq IS NULL"
 		if err := retry(ctx, func() error { return c.exec(ctx, stale) }); err != nil {
@@ -397,7 +397,7 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 	if len(b) == 0 {
 		return nil
 	}
-	err := l.s.inTx(ctx, func(c *session) error {
+	err := l.inTx(ctx, func(c *session) error {
 		// The lock makes the next leader wait until this transaction ends.
 		if err := c.exec(ctx, l.s.sql(fmt.Sprintf("SELECT epoch FROM {lease} WHERE shard = %d LOCK IN SHARE MODE", l.shard))); err != nil {
 			return err
