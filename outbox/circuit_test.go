@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// bothModes runs f with a leader and with claims.
+// bothModes runs f with a leader and with SKIP LOCKED claims.
 func bothModes(t *testing.T, f func(t *testing.T, cfg Config)) {
 	for _, mode := range []ClaimMode{Poll, SkipLocked} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -41,7 +41,7 @@ func inOrderOfKeys(t *testing.T, got []Message) {
 	}
 }
 
-// A destination that is full holds up its own messages, and those of their keys.
+// A destination that is full holds up only its own messages, and later ones of their keys.
 func TestAFullDestinationStarvesNoOther(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -99,7 +99,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			}
 		}
 		put(0, 2000)
-		for i := range 500 { // of the same keys, behind those
+		for i := range 500 { // of the same keys, after those
 			store.put(Message{Topic: "free", Key: fmt.Sprint("k", i%150), Payload: fmt.Append(nil, 2001+i)})
 			store.put(Message{Topic: "free"}, Message{Topic: "free", Key: fmt.Sprint("other", i), Payload: []byte("1")})
 		}
@@ -124,7 +124,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// Errors of all messages are their destination's: none spends its attempts.
+// If all messages fail, the destination is to blame: none spends its attempts.
 func TestAnEndpointThatFailsForAllBuriesNone(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -160,8 +160,9 @@ func TestAnEndpointThatFailsForAllBuriesNone(t *testing.T) {
 	})
 }
 
-// A destination that rejects every message, for a slip in its settings, is not emptied
-// into the dead letters; messages that are invalid in themselves are no sign of one.
+// If a destination rejects every message, for example because of wrong settings, its backlog
+// does not become dead letters. Messages that are invalid in themselves do not count as a sign
+// of that.
 func TestADestinationThatRejectsAllIsNotEmptied(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -202,9 +203,10 @@ func TestADestinationThatRejectsAllIsNotEmptied(t *testing.T) {
 	})
 }
 
-// A destination of which each first of its key is refused for good does not stand for
-// ever: those are given up one by one, each after as long as a message's attempts last
-// at most, until it takes one. A destination that refuses all loses no more than that.
+// A destination does not stay blocked for ever if it permanently refuses the first message of
+// each key: these are given up one by one, each after the longest time that a message's attempts
+// can take, until it accepts one. A destination that refuses everything loses no more messages
+// than that.
 func TestWhatStandsBehindRefusalsIsSentInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
@@ -251,8 +253,7 @@ func TestWhatStandsBehindRefusalsIsSentInTheEnd(t *testing.T) {
 	})
 }
 
-// Messages that are rejected one after the other while others are taken are dead
-// letters, all of them.
+// Messages that are rejected while the destination accepts others all become dead letters.
 func TestRejectedMessagesAmongOthersAreBuried(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -282,8 +283,8 @@ func TestRejectedMessagesAmongOthersAreBuried(t *testing.T) {
 	})
 }
 
-// A message that is refused with a doubtful answer while others are taken spends
-// its attempts, and its key goes on.
+// A message that gets a doubtful answer (429 or 503, say) while others are accepted spends its
+// attempts, and its key goes on.
 func TestADoubtfulAnswerForOneMessageSpendsItsAttempts(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -308,7 +309,7 @@ func TestADoubtfulAnswerForOneMessageSpendsItsAttempts(t *testing.T) {
 	})
 }
 
-// The same answer for a message whose destination takes nobody else spends none.
+// The same answer spends no attempts if the destination accepts no other message.
 func TestADoubtfulAnswerAloneProvesNothing(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -333,8 +334,8 @@ func TestADoubtfulAnswerAloneProvesNothing(t *testing.T) {
 	})
 }
 
-// frail is a broker whose connection breaks whenever it is sent a killer, and
-// takes what came before that.
+// frail is a broker whose connection breaks at each killer message; it accepts the messages
+// before that one.
 type frail struct {
 	memSink
 	breaks atomic.Int64
@@ -359,8 +360,8 @@ func (s *frail) Publish(ctx context.Context, msgs []Message) []error {
 	return s.memSink.Publish(ctx, msgs)
 }
 
-// A message that breaks the connection each time is found, spends its attempts and
-// is buried; nobody else is.
+// A message that always breaks the connection is found, spends its attempts and becomes a dead
+// letter; no other does.
 func TestAMessageThatBreaksConnectionsIsBuried(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store, sink := newMemStore(), &frail{}
@@ -434,8 +435,8 @@ func TestABrokerThatGoesAwayBuriesNone(t *testing.T) {
 	})
 }
 
-// Rows that cannot be read are dead letters at once, and no tries of a destination that takes
-// nothing.
+// Rows that cannot be read become dead letters at once, and do not count as attempts to reach a
+// blocked destination.
 func TestUnreadableRowsSpendNoTryOfTheirDestination(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -467,8 +468,7 @@ func TestUnreadableRowsSpendNoTryOfTheirDestination(t *testing.T) {
 	})
 }
 
-// A leadership that ends while it tries a destination that took nothing keeps the next
-// one from no try.
+// If a leadership ends while it tries a blocked destination, the next one can try it at once.
 func TestALeadershipThatEndsSpendsNoTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
@@ -503,8 +503,8 @@ func TestALeadershipThatEndsSpendsNoTries(t *testing.T) {
 	})
 }
 
-// A row that is over a limit of messages, which producers in plain SQL can write,
-// is a dead letter that says so, and never on its way.
+// A row that exceeds a limit of messages, which producers can write in plain SQL, becomes a dead
+// letter that says so, and is never sent.
 func TestRowsOverTheLimitsAreBuried(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store, sink := newMemStore(), &memSink{}
@@ -529,8 +529,8 @@ func TestRowsOverTheLimitsAreBuried(t *testing.T) {
 	})
 }
 
-// Messages for a part that is away are no tries of their destination: those are for
-// messages that are sent.
+// Messages for a part of the broker that is away do not use up the attempts of their
+// destination, which are for messages that are sent.
 func TestAPartThatIsAwaySpendsNoTryOfItsDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuits(parted{newPartly(isGone)})

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// memSink is a broker that keeps what it confirmed. decide may refuse.
+// memSink is a broker that keeps the messages that it confirmed. decide may refuse messages.
 type memSink struct {
 	mu     sync.Mutex
 	got    []Message
@@ -61,8 +61,8 @@ func (s *memSink) Publish(ctx context.Context, msgs []Message) []error {
 
 func (s *memSink) Close() error { return nil }
 
-// tries is how often the topic was attempted. It is for decide and for what comes
-// after the relay has gone quiet.
+// tries returns how often the topic was attempted. It may be called by decide, and when the
+// relay is idle.
 func (s *memSink) tries(topic string) int { return s.tried[topic] }
 
 func (s *memSink) topics() []string {
@@ -78,7 +78,7 @@ func (s *memSink) topics() []string {
 // fast is a configuration for virtual time.
 func fast() Config { return Config{AckDelay: -1, Claim: Poll} }
 
-// running starts a relay in the bubble and returns how to end it.
+// running starts a relay in the synctest bubble, and returns a function that ends it.
 func running(t *testing.T, store Store, sink Sink, cfg Config) (*Relay, func()) {
 	t.Helper()
 	r, err := NewRelay(store, sink, cfg)
@@ -325,7 +325,7 @@ func TestPauseHoldsReadingOnly(t *testing.T) {
 			r, stop := running(t, store, sink, cfg)
 			time.Sleep(time.Second)
 			r.Pause()
-			time.Sleep(time.Second) // a read that was under way ends
+			time.Sleep(time.Second) // until a read in flight has ended
 			store.put(Message{Topic: "x"})
 			time.Sleep(time.Minute)
 			if n := len(sink.topics()); n > 1 || mode == Poll && n > 0 {
@@ -345,7 +345,7 @@ func TestStrayRowsAreFound(t *testing.T) {
 		r, stop := running(t, store, sink, fast())
 		defer stop()
 		until(t, "empty", func() bool { return store.pending() == 0 })
-		// A row with a number that was passed long ago: somebody wrote it by hand.
+		// A row with a number far below the greatest one seen, as if inserted by hand.
 		store.mu.Lock()
 		store.rows[1] = &memRow{Row: Row{Message: Message{Topic: "stray"}, Seq: 1}, committed: true}
 		store.mu.Unlock()
@@ -356,7 +356,7 @@ func TestStrayRowsAreFound(t *testing.T) {
 	})
 }
 
-// However many strays there are, no more are held than may be in flight.
+// However many stray rows there are, at most MaxInFlight are held.
 func TestStrayRowsWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
@@ -388,9 +388,9 @@ func TestStrayRowsWaitForRoom(t *testing.T) {
 	})
 }
 
-// Many gaps between many rows that wait: a read shall not bring those rows again.
+// With many gaps between many waiting rows, a read of the gaps must not return those rows again.
 func TestGapsAmongRowsThatWaitAreReadAlone(t *testing.T) {
-	for _, join := range []bool{false, true} { // by the store, which asks for few ranges
+	for _, join := range []bool{false, true} { // by the store, which merges ranges
 		t.Run(fmt.Sprint("join ", join), func(t *testing.T) { gapsAmongRowsThatWait(t, join) })
 	}
 }
@@ -455,8 +455,8 @@ func TestUnreadableRowsAreBuried(t *testing.T) {
 	}
 }
 
-// TestRowsOutsideTheWindowHoldUpNone: a long backlog outside the window is
-// delivered, too, beside what is inside.
+// TestRowsOutsideTheWindowHoldUpNone delivers a long backlog outside the window without delaying
+// the rows inside it.
 func TestRowsOutsideTheWindowHoldUpNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink := newMemStore(), &memSink{}
@@ -498,7 +498,7 @@ func TestRowsOutsideTheWindowHoldUpNone(t *testing.T) {
 	})
 }
 
-// windowStore says that its table is partitioned.
+// windowStore reports that its table is partitioned.
 type windowStore struct{ *memStore }
 
 func (s *windowStore) Describe(ctx context.Context) (Description, error) {
@@ -524,8 +524,8 @@ func TestDrainFinishesWhatTheSinkHas(t *testing.T) {
 	})
 }
 
-// ledger knows what was committed, in which order transactions of a key
-// followed each other, and checks what a sink got.
+// ledger records what was committed, and in which order for each key, and checks what a sink
+// received.
 type ledger struct {
 	mu   sync.Mutex
 	sent map[string]int      // topic -> place in the order of its key
@@ -563,10 +563,10 @@ func (l *ledger) check(t *testing.T, got []Message, dead []Row) (duplicates int)
 	return duplicates
 }
 
-// TestRelayUnderFire: producers whose transactions overlap, commit late or roll
-// back; three relays; sessions that are killed, statements that fail, a log
-// that breaks off, a broker that goes away, refuses and errs. Nothing may be
-// lost, no key out of order, and every seed repeats itself.
+// TestRelayUnderFire runs producers whose transactions overlap, commit late or roll back, and
+// three relays, while sessions are killed, statements fail, the log breaks off, and the broker
+// is away, refuses messages or fails. No message may be lost, no key may be out of order, and
+// each seed must give the same run again.
 func TestRelayUnderFire(t *testing.T) {
 	seeds := 40
 	if testing.Short() {

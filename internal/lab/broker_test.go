@@ -27,7 +27,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// broker is what the tests need of each of them.
+// broker has the methods of each broker that the tests need.
 type broker interface {
 	URL() string
 	Port() int
@@ -40,8 +40,8 @@ type broker interface {
 	Restart(context.Context) error
 }
 
-// A client puts a value under a key, and says what is there, by the broker's own
-// protocol and one connection for each call.
+// A client stores and reads values by key, with the broker's own protocol and one connection for
+// each call.
 type client interface {
 	put(ctx context.Context, key, value string) error
 	get(ctx context.Context, key string) (string, error)
@@ -70,7 +70,7 @@ func TestBrokersKeepWhatTheyAcknowledged(t *testing.T) {
 			return r, redisClient{r}
 		}},
 		{"rabbitmq", func(t *testing.T) (broker, client) {
-			r := labtest.RabbitMQ(t, lab.BrokerConfig{Durability: lab.Fast}) // which flushes what it confirms, too
+			r := labtest.RabbitMQ(t, lab.BrokerConfig{Durability: lab.Fast}) // RabbitMQ flushes what it confirms even so
 			refuses(t, rabbitClient{withPassword(t, r, "wrong")})            // here: each start takes 5 s of the processor
 			return r, rabbitClient{r}
 		}},
@@ -179,7 +179,7 @@ func TestBrokersAskForThePassword(t *testing.T) {
 	}
 }
 
-// refuses checks that a broker does so to a client with another password.
+// refuses checks that the broker refuses a client with a wrong password.
 func refuses(t *testing.T, wrong client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
@@ -196,7 +196,7 @@ type fixedURL string
 
 func (u fixedURL) URL() string { return string(u) }
 
-// withPassword is a broker by a URL with another password.
+// withPassword returns the broker with another password in its URL.
 func withPassword(t *testing.T, b urler, password string) urler {
 	t.Helper()
 	u, err := url.Parse(b.URL())
@@ -286,8 +286,8 @@ func (c rabbitClient) do(f func(*amqp.Channel) error) error {
 	return f(ch)
 }
 
-// put declares all queues that the tests use at once, so that the one to be read
-// after a crash is not declared just before it: see StartRabbitMQ.
+// put declares all queues of the tests at once, because a queue that was declared just before a
+// crash may be lost: see StartRabbitMQ.
 func (c rabbitClient) put(ctx context.Context, key, value string) error {
 	return c.do(func(ch *amqp.Channel) error {
 		for _, name := range []string{"one", "two", "k"} {
@@ -310,8 +310,7 @@ func (c rabbitClient) put(ctx context.Context, key, value string) error {
 	})
 }
 
-// get reads without acknowledging, so that the message stays, from a queue that
-// must be there.
+// get reads from an existing queue without acknowledging, so that the message stays.
 func (c rabbitClient) get(_ context.Context, key string) (value string, err error) {
 	err = c.do(func(ch *amqp.Channel) error {
 		msg, ok, err := ch.Get(key, false)
@@ -387,8 +386,8 @@ func (c s3Client) get(ctx context.Context, key string) (string, error) {
 	return string(value), errors.Join(err, object.Close())
 }
 
-// TestS3Multipart compares bytes, not only errors: there are servers that store
-// the framing of a streamed upload as if it were content.
+// TestS3Multipart compares bytes, because some servers store the framing of a streamed upload as
+// content.
 func TestS3Multipart(t *testing.T) {
 	t.Parallel()
 	s := labtest.SharedS3(t)
@@ -483,7 +482,7 @@ func TestBrokerConfigRefused(t *testing.T) {
 	}
 }
 
-// onlyError stops what should not have started.
+// onlyError returns err, and stops a broker that should not have started.
 func onlyError[B broker](b B, err error) error {
 	if err == nil {
 		err = b.Stop(context.Background())
@@ -491,8 +490,8 @@ func onlyError[B broker](b B, err error) error {
 	return err
 }
 
-// TestBrokerOnATakenPort: a stranger that answers in the server's stead is not
-// taken for it.
+// TestBrokerOnATakenPort checks that another program that answers on the port is not mistaken
+// for the server.
 func TestBrokerOnATakenPort(t *testing.T) {
 	t.Parallel()
 	first := labtest.SharedRedis(t)
@@ -511,8 +510,8 @@ func TestBrokerOnATakenPort(t *testing.T) {
 	}
 }
 
-// TestBrokerFromAClosedHome: root's servers run as users who may not go where
-// root's checkout is.
+// TestBrokerFromAClosedHome starts servers from root's checkout, which the users that they run
+// as cannot reach.
 func TestBrokerFromAClosedHome(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

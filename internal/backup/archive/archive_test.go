@@ -20,8 +20,8 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// copyRows returns about n bytes of COPY text: numbers, times, words and a few
-// bytes that no codec likes.
+// copyRows returns about n bytes of COPY text: numbers, times, words, and a few random bytes
+// that do not compress.
 func copyRows(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	words := strings.Fields("the order was shipped to a customer who returned it because the colour differed from what had been shown on the page")
@@ -36,7 +36,7 @@ func copyRows(seed uint64, n int) []byte {
 	return b.Bytes()
 }
 
-// fixture is what the tests back up: chunks of awkward sizes under awkward names.
+// fixture returns what the tests back up: chunks of awkward sizes with awkward names.
 func fixture() map[string][]byte { return maps.Clone(rows()) }
 
 // rows are made once: tests change the map, never the bytes.
@@ -92,7 +92,7 @@ func writeChunk(ctx context.Context, w *Writer, info ChunkInfo, data []byte) err
 	return c.Close()
 }
 
-// writeAll writes what is not done yet of data and finishes.
+// writeAll writes the chunks of data that are not yet in the backup, and finishes it.
 func writeAll(ctx context.Context, w *Writer, data map[string][]byte, content Manifest) (*Manifest, error) {
 	for path, bytes := range data {
 		if _, done := w.Done(path); done {
@@ -207,7 +207,8 @@ func phraseKeys() testKeys {
 	}
 }
 
-// TestRoundTrip is the whole product: every codec, every encryption, every place.
+// TestRoundTrip writes and reads a backup for every combination of codec, encryption and
+// storage.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	hidden := ageKeys(t)
@@ -301,8 +302,8 @@ func TestFinishedBackupHoldsNothingButItself(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded counts buffers: whatever is written, the pool hands out no
-// more than it says, and no chunk opens beyond its leases.
+// TestMemoryIsBounded counts buffers: whatever is written, the pool hands out no more than its
+// limit, and no more chunks are open than it has leases for.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	w, err := Create(t.Context(), localRepo(t), Options{Parallel: 3, Buffers: 4, BufferBytes: 4 << 10})
@@ -399,7 +400,8 @@ func eachCodec(f func(codec Codec, inline bool)) {
 	}
 }
 
-// TestInline writes what the stages write, from where it lies, and without their buffers.
+// TestInline checks that inline compression writes the same as the stages, without their
+// buffers.
 func TestInline(t *testing.T) {
 	t.Parallel()
 	want := copyRows(7, 1<<20)

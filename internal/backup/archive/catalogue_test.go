@@ -104,8 +104,8 @@ func TestListTellsStates(t *testing.T) {
 	}
 }
 
-// TestTwoBackupsAtOnce writes into one place with ids that are made in the same
-// second, and with one id.
+// TestTwoBackupsAtOnce writes two backups into one place, with ids of the same second, and with
+// the same id.
 func TestTwoBackupsAtOnce(t *testing.T) {
 	t.Parallel()
 	repo := localRepo(t)
@@ -195,7 +195,8 @@ func TestResumeRefusesOtherKeys(t *testing.T) {
 	}
 }
 
-// TestPruneIsNeverHalf deletes a backup in a storage that breaks at every step.
+// TestPruneIsNeverHalf deletes a backup from a storage that fails at each step in turn: what is
+// left must not look like a complete backup.
 func TestPruneIsNeverHalf(t *testing.T) {
 	t.Parallel()
 	for step := 0; ; step++ {
@@ -337,7 +338,7 @@ func (b *breakingDeletes) Delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// awayOnce does not answer the first question whether an object is there.
+// awayOnce fails the first request that asks whether an object exists.
 type awayOnce struct {
 	Storage
 	asked atomic.Int64
@@ -350,8 +351,8 @@ func (a *awayOnce) Stat(ctx context.Context, name string) (ObjectInfo, error) {
 	return a.Storage.Stat(ctx, name)
 }
 
-// TestLockOutlivesStorage: a backup whose storage is away for a moment renews its
-// lock afterwards, so that nobody takes it for dead.
+// TestLockOutlivesStorage checks that a backup whose storage is unreachable for a moment renews
+// its lock afterwards, so that no other run takes it over.
 func TestLockOutlivesStorage(t *testing.T) {
 	t.Parallel()
 	s, err := NewLocal(t.TempDir())
@@ -382,7 +383,7 @@ func TestLockOutlivesStorage(t *testing.T) {
 	}
 }
 
-// silent answers nothing.
+// silent is a storage that does not answer.
 type silent struct{ Storage }
 
 func (silent) Stat(ctx context.Context, _ string) (ObjectInfo, error) {
@@ -390,7 +391,7 @@ func (silent) Stat(ctx context.Context, _ string) (ObjectInfo, error) {
 	return ObjectInfo{}, ctx.Err()
 }
 
-// A run whose lock cannot be renewed writes no more when another one may take its backup over.
+// A run whose lock cannot be renewed stops writing before another run may take over its backup.
 func TestLockLapses(t *testing.T) {
 	t.Parallel()
 	s, err := NewLocal(t.TempDir())
@@ -416,7 +417,7 @@ func TestLockLapses(t *testing.T) {
 	})
 }
 
-// late takes a new object only minutes later.
+// late is a storage that stores a new object only minutes later.
 type late struct{ Storage }
 
 func (s late) PutNew(ctx context.Context, name string, data []byte) error {
@@ -424,8 +425,8 @@ func (s late) PutNew(ctx context.Context, name string, data []byte) error {
 	return s.Storage.PutNew(ctx, name, data)
 }
 
-// A lock that the storage has taken late is renewed before anything is written under it: its
-// lease counts from the time in it, by which others judge.
+// A lock that the storage has stored late is renewed before anything is written under it,
+// because its lease counts from the time that is written in it.
 func TestLockTakenLate(t *testing.T) {
 	t.Parallel()
 	s, err := NewLocal(t.TempDir())
@@ -444,8 +445,7 @@ func TestLockTakenLate(t *testing.T) {
 	})
 }
 
-// finishing has a backup come to its end right after somebody has looked in vain for
-// its manifest.
+// finishing lets a backup finish right after a reader has not found its manifest.
 type finishing struct {
 	Storage
 	finish func()
@@ -459,8 +459,8 @@ func (f *finishing) Open(ctx context.Context, name string, offset int64) (io.Rea
 	return in, err
 }
 
-// TestListBesideABackupThatFinishes: it is running or complete, and never one that
-// nobody writes, which might be removed.
+// TestListBesideABackupThatFinishes checks that a backup that is just finishing is listed as
+// running or complete, never as abandoned, which prune could remove.
 func TestListBesideABackupThatFinishes(t *testing.T) {
 	t.Parallel()
 	repo := localRepo(t)
@@ -481,8 +481,8 @@ func TestListBesideABackupThatFinishes(t *testing.T) {
 	}
 }
 
-// TestResumeRefusesOtherLabel: the second backup of shop within one second and the
-// first one of shop-2 may have the same id; the label tells.
+// TestResumeRefusesOtherLabel checks that --resume compares labels: the second backup of shop
+// within a second and the first one of shop-2 may have the same id.
 func TestResumeRefusesOtherLabel(t *testing.T) {
 	t.Parallel()
 	repo := localRepo(t)

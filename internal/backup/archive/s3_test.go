@@ -22,7 +22,7 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// s3Env returns a server's account as the environment has it.
+// s3Env returns environment variables with the server's credentials.
 func s3Env(server *lab.S3, change ...string) func(string) string {
 	vars := map[string]string{"AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
 	for _, v := range append(server.Environ(), change...) {
@@ -32,7 +32,8 @@ func s3Env(server *lab.S3, change ...string) func(string) string {
 	return func(name string) string { return vars[name] }
 }
 
-// s3Location is a fresh prefix of the server's bucket, behind a proxy if given.
+// s3Location returns the location of a new prefix in the server's bucket, through the proxy at
+// endpoint if one is given.
 func s3Location(t *testing.T, server *lab.S3, endpoint string) string {
 	u, err := url.Parse(server.URL())
 	if err != nil {
@@ -58,7 +59,8 @@ func openTestS3(t *testing.T, endpoint string) *S3 {
 	return s
 }
 
-// s3Proxy stands before the lab's server and lets a function meddle.
+// s3Proxy starts a proxy before the lab's server, in which meddle may change requests and answer
+// may change answers.
 func s3Proxy(t *testing.T, meddle func(next http.Handler) http.Handler, answer func(*http.Response) error) string {
 	t.Helper()
 	target, err := url.Parse(labtest.SharedS3(t).Endpoint())
@@ -85,8 +87,8 @@ func TestS3Storage(t *testing.T) {
 	testStorage(t, openTestS3(t, ""))
 }
 
-// TestS3WithoutChecksums is a server that knows no checksums and no conditional
-// writes: what it has is read back.
+// TestS3WithoutChecksums uses a server without checksums and conditional writes: weir must read
+// back what was stored.
 func TestS3WithoutChecksums(t *testing.T) {
 	t.Parallel()
 	var conditional atomic.Int32
@@ -122,8 +124,8 @@ func s3Error(w http.ResponseWriter, status int, code string) {
 	fmt.Fprintf(w, `<?xml version="1.0"?><Error><Code>%s</Code><Message>as the test wants</Message></Error>`, code)
 }
 
-// TestS3ServerThatStoresOtherBytes changes what is read back: an upload that a
-// server has confirmed and not kept must not count.
+// TestS3ServerThatStoresOtherBytes changes what is read back: an upload that the server has
+// confirmed, but did not store, must fail.
 func TestS3ServerThatStoresOtherBytes(t *testing.T) {
 	t.Parallel()
 	endpoint := s3Proxy(t, nil, func(r *http.Response) error {
@@ -193,7 +195,8 @@ func TestS3UploadThatIsCut(t *testing.T) {
 	}
 }
 
-// putVictim stores data as the object "victim", and fails t unless that is reported as done.
+// putVictim stores data as the object "victim", and fails the test if that is not reported as a
+// success.
 func putVictim(t *testing.T, s *S3, data []byte) {
 	t.Helper()
 	w, err := s.Create(t.Context(), "victim")
@@ -248,7 +251,8 @@ func TestS3ConnectionThatHangs(t *testing.T) {
 	}
 }
 
-// TestS3DownloadThatNeverComes: an object whose bytes do not come is not taken for a short one.
+// TestS3DownloadThatNeverComes checks that an object whose bytes do not arrive is not mistaken
+// for a short one.
 func TestS3DownloadThatNeverComes(t *testing.T) {
 	t.Parallel()
 	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
@@ -270,8 +274,8 @@ func TestS3DownloadThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestS3ServerWithoutRanges sends all of an object whatever is asked for: what is read after
-// the connection broke must not begin anew.
+// TestS3ServerWithoutRanges uses a server that ignores ranges and sends the whole object: after
+// a broken connection, reading must not start again at the first byte.
 func TestS3ServerWithoutRanges(t *testing.T) {
 	t.Parallel()
 	data := noise(4, 1<<20)
@@ -340,8 +344,8 @@ func TestS3UploadWhoseAnswersAreCut(t *testing.T) {
 	}
 }
 
-// TestS3RequestsWithoutAnswer: what gets no answer is sent as often as the client does it, and
-// no multiple of that.
+// TestS3RequestsWithoutAnswer checks that retries are not multiplied: a request without an
+// answer is sent as often as the S3 client alone would send it.
 func TestS3RequestsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	const tries = 2
@@ -406,8 +410,8 @@ func TestS3RequestsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestS3NewNameThatCannotBeRead: when the answer to a PutNew is lost and its object cannot be
-// read, nobody says that somebody else has made it.
+// TestS3NewNameThatCannotBeRead checks that weir does not report the object as another run's
+// when the answer to a PutNew is lost and the object cannot be read.
 func TestS3NewNameThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
@@ -427,8 +431,8 @@ func TestS3NewNameThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestS3CompletionWhoseAnswerIsLost ends uploads in the bucket and says nothing of it:
-// the object is there, whatever a second request is told.
+// TestS3CompletionWhoseAnswerIsLost completes uploads and drops the answer: the object exists,
+// whatever the answer to a second request says.
 func TestS3CompletionWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Int32
@@ -458,8 +462,8 @@ func TestS3CompletionWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestS3ObjectThatMayBeAnothers: a backup loses its lock, and with it the context, while it asks
-// whether an upload has come as it was sent. It does not delete what there is then.
+// TestS3ObjectThatMayBeAnothers checks that a backup that loses its lock while it verifies an
+// upload does not delete the object, which may be another run's.
 func TestS3ObjectThatMayBeAnothers(t *testing.T) {
 	t.Parallel()
 	ctx, lose := context.WithCancel(t.Context())
@@ -576,8 +580,8 @@ func TestS3FaultsAreNamed(t *testing.T) {
 	}
 }
 
-// TestS3BackupWithCrash writes a backup, gives it up, resumes and reads it, and
-// cleans up the uploads that nobody finished.
+// TestS3BackupWithCrash abandons a backup, resumes and reads it, and removes the unfinished
+// uploads.
 func TestS3BackupWithCrash(t *testing.T) {
 	t.Parallel()
 	s := openTestS3(t, "")

@@ -24,8 +24,8 @@ func openOn(disk wal.Disk) (*wal.Log, *wal.Recovered, error) {
 	return wal.Open("", me, wal.Options{SegmentBytes: 1024, Disk: disk, Rand: noise{rand.New(rand.NewPCG(7, 7))}})
 }
 
-// sample is a log of three segments and a snapshot: the last two rounds of the
-// caller are entries 7 and 8, both in the last segment. It was not closed.
+// sample returns a disk with a log of three segments and a snapshot. The last two rounds are
+// entries 7 and 8, both in the last segment. The log was not closed.
 func sample(t testing.TB) *waltest.Disk {
 	t.Helper()
 	disk := waltest.NewDisk()
@@ -54,17 +54,17 @@ func takeSnapshot(t testing.TB, l *wal.Log, index uint64) {
 	must(t, err)
 }
 
-// wholeSample is what the sample recovers to.
+// wholeSample is what is recovered from the sample.
 var wholeSample = []string{
 	"entry 1 3 e1.3", "entry 1 4 e1.4", "entry 1 5 e1.5", "entry 1 6 e1.6",
 	"hard 0 0 carry6", "entry 1 7 e1.7", "hard 0 0 commit7", "entry 1 8 e1.8", "hard 0 0 commit8",
 }
 
-// withoutSnapshot is what it recovers to when the snapshot is not usable: the
-// log still begins with the first entry.
+// withoutSnapshot is what is recovered when the snapshot is not usable: the log still begins
+// with the first entry.
 var withoutSnapshot = append([]string{"entry 1 1 e1.1", "entry 1 2 e1.2"}, wholeSample...)
 
-// try opens a damaged disk. A corrupt one must be left as it is.
+// try opens a damaged disk. If the log is refused as corrupt, the disk must not have changed.
 func try(t *testing.T, disk *waltest.Disk) (*wal.Recovered, []string, error) {
 	t.Helper()
 	before := disk.Calls()
@@ -85,7 +85,7 @@ func isCorrupt(err error) bool {
 	return errors.As(err, &bad) && bad.File != "" && bad.What != "" && bad.Hint != ""
 }
 
-// lastRound is where the last round of a segment begins: after all others.
+// lastRound returns where the last round of a segment begins and ends.
 func lastRound(t testing.TB, disk *waltest.Disk, file string) (start, end int) {
 	t.Helper()
 	b := disk.Bytes(file)
@@ -100,9 +100,9 @@ func lastRound(t testing.TB, disk *waltest.Disk, file string) (start, end int) {
 	return 0, 0
 }
 
-// Every byte of every file is damaged in turn: either the log opens and
-// everything is there, or it does not open; the one exception is the round
-// after which nothing was written, which is cut off, and reported.
+// Every byte of every file is damaged in turn. Either the log opens with everything in it, or it
+// does not open. The only exception is the last round, which looks like a torn write: it is cut
+// off, and reported.
 func TestEveryDamagedByteIsFound(t *testing.T) {
 	t.Parallel()
 	base := sample(t)
@@ -110,7 +110,7 @@ func TestEveryDamagedByteIsFound(t *testing.T) {
 	for _, file := range []string{"identity", seg1, seg2, seg3, snap2} {
 		size := len(base.Bytes(file))
 		used := len(bytes.TrimRight(base.Bytes(file), "\x00"))
-		seal := used // without its seal, a segment is as if the crash had come before
+		seal := used // without its seal, a segment looks as after an earlier crash
 		if file == seg1 || file == seg2 {
 			seal, _ = lastRound(t, base, file)
 		}
@@ -145,8 +145,8 @@ func TestEveryDamagedByteIsFound(t *testing.T) {
 	}
 }
 
-// A log that was closed has no round that could be taken for torn, but the mark
-// of its closing.
+// In a log that was closed, no round can be mistaken for a torn write, except the record that
+// marks the close.
 func TestNoRecordOfAClosedLogIsTakenForTorn(t *testing.T) {
 	t.Parallel()
 	base := sample(t)
@@ -168,8 +168,7 @@ func TestNoRecordOfAClosedLogIsTakenForTorn(t *testing.T) {
 	}
 }
 
-// A file that is cut anywhere is noticed: segments have their size from the
-// beginning.
+// A file that is cut anywhere is noticed, because segments are created at their full size.
 func TestEveryCutFileIsFound(t *testing.T) {
 	t.Parallel()
 	base := sample(t)
@@ -191,8 +190,8 @@ func TestEveryCutFileIsFound(t *testing.T) {
 	}
 }
 
-// So is the first segment of a new log whose segments are larger than what it is lengthened by
-// at once: acknowledged rounds behind the cut are not taken for the end of a torn write.
+// The same holds for the first segment of a new log, which is lengthened in steps: a cut through
+// acknowledged rounds is not mistaken for a torn write.
 func TestCutFirstSegmentIsFound(t *testing.T) {
 	t.Parallel()
 	const size = 2 << 20
@@ -220,8 +219,8 @@ func TestCutFirstSegmentIsFound(t *testing.T) {
 	}
 }
 
-// A segment grows where there is no room for the next one. If it is cut to the end of a round
-// then, it is not taken for a log that ends there.
+// A segment grows beyond its size if there is no room for the next one. If it is then cut at the
+// end of a round, it must not be mistaken for a log that ends there.
 func TestCutBehindTheSizeOfASegmentIsReported(t *testing.T) {
 	t.Parallel()
 	disk := waltest.NewDisk()
@@ -268,7 +267,7 @@ func TestLostEndOfAnOlderSegmentIsFound(t *testing.T) {
 	}
 }
 
-// A disk that wrote a round to another place has lost it.
+// A round that the disk wrote to another place is lost, which must be noticed.
 func TestMisplacedRoundIsFound(t *testing.T) {
 	t.Parallel()
 	base := sample(t)
@@ -366,7 +365,7 @@ func TestFilesThatDoNotBelongTogether(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			disk := sample(t)
 			if strings.HasPrefix(tt.name, "snapshot of") || tt.name == "snapshot under another name" {
-				disk.SetBytes(seg1, nil) // there is no way without the snapshot
+				disk.SetBytes(seg1, nil) // the log cannot be opened without the snapshot
 			}
 			tt.damage(disk)
 			_, lines, err := try(t, disk)
@@ -401,7 +400,7 @@ func TestFallsBackToAnOlderSnapshot(t *testing.T) {
 			t.Errorf("recovered %+v", r)
 		}
 		same(t, lines, wholeSample)
-		// The bad one stays, and is removed when newer ones come.
+		// The bad snapshot stays until newer ones are written.
 		l, _, err := openOn(d)
 		must(t, err)
 		for i := uint64(5); i <= 7; i++ {
@@ -415,8 +414,8 @@ func TestFallsBackToAnOlderSnapshot(t *testing.T) {
 	}
 }
 
-// The oldest segment may begin with entries that replaced others, of which
-// nothing is known any more.
+// The oldest segment may begin with entries that replaced others, which are no longer in the
+// log.
 func TestFallsBackInFrontOfReplacedEntries(t *testing.T) {
 	t.Parallel()
 	disk := waltest.NewDisk()
@@ -444,7 +443,7 @@ func TestFallsBackInFrontOfReplacedEntries(t *testing.T) {
 	same(t, lines, []string{"entry 2 4 e2.4", "entry 2 5 e2.5", "entry 2 6 e2.6"})
 }
 
-// A torn write leaves any of its sectors, in a file with a former life.
+// A torn write leaves any subset of its sectors, in a file that was used before.
 func TestTornRoundIsCutOff(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 5))
@@ -490,8 +489,8 @@ func TestTornRoundIsCutOff(t *testing.T) {
 	}
 }
 
-// The end of a log is told from a torn head by the zeros that follow each
-// round, though the rest of the file may hold anything.
+// The zeros that follow each round distinguish the end of a log from a torn head, even if the
+// rest of the file holds old data.
 func TestEndInAFileWithAFormerLifeIsNotTorn(t *testing.T) {
 	t.Parallel()
 	disk := waltest.NewDisk()
@@ -516,7 +515,7 @@ func TestEndInAFileWithAFormerLifeIsNotTorn(t *testing.T) {
 	if err != nil || len(lines) != 5 || r.Torn != nil {
 		t.Errorf("recovered %q, %+v, %v", lines, r, err)
 	}
-	// One bit of the last head is no end.
+	// A single flipped bit in the last head is not taken for the end.
 	b := disk.Bytes(seg3)
 	end := bytes.LastIndex(b, []byte{byte(wal.Hard), 0, 0, 1, 'x'})
 	b[end-9] ^= 1

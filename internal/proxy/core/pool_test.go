@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// The types of a side that speaks no protocol.
+// The types of a side without a protocol, for tests.
 type (
 	testUnit struct {
 		core.Turn
@@ -45,7 +45,7 @@ func (b *testBackend) Goodbye() {
 	b.p.Lose(b)
 }
 
-// A testPool is a side's pool; its loop's clock is set by hand.
+// A testPool is a pool whose loop has a clock that tests set.
 type testPool struct {
 	core.Base[*testBackend, *testClient, *testUnit, *testLane, int]
 	loop       *netloop.Loop
@@ -72,7 +72,7 @@ func newTestPool(t *testing.T, size int) *testPool {
 	return newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: size})
 }
 
-// newSharingPool makes a pool that shares places with others.
+// newSharingPool makes a pool that shares connection quotas with others.
 func newSharingPool(t *testing.T, places *core.ConnQuotas, database, user string, l session.Limits) *testPool {
 	t.Helper()
 	p := &testPool{loop: new(netloop.Loop), database: database, user: user}
@@ -112,21 +112,21 @@ func (p *testPool) Stalled(b *testBackend) bool {
 	return true
 }
 
-// backend adds one that is weir's own.
+// backend adds a backend that is in use by weir itself.
 func (p *testPool) backend() *testBackend {
 	b := &testBackend{p: p}
 	p.Adopted(b)
 	return b
 }
 
-// free adds a free one.
+// free adds a free backend.
 func (p *testPool) free() *testBackend {
 	b := p.backend()
 	p.Release(b, &b.Conn)
 	return b
 }
 
-// A flight is a queue that knows when the server began with its head.
+// A flight is a queue that knows when the server began to execute its head.
 func TestFlight(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -206,8 +206,7 @@ func TestLastForShared(t *testing.T) {
 	}
 }
 
-// A backend that is given back is free, or is to be closed; those who wait are
-// looked at.
+// A released backend becomes free or is closed, and the waiting statements are considered.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, 4)
@@ -238,8 +237,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Retired backends go when they are free. Where only logins bring connections, and
-// somebody needs one, they stay.
+// Retired backends are closed when they are free. If only logins bring connections, they stay
+// while a client needs one.
 func TestRetireAndReap(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, 4)
@@ -279,7 +278,7 @@ func TestRetireAndReap(t *testing.T) {
 	}
 }
 
-// weir's own questions take no client's place in the queue.
+// weir's own queries do not count in the queue of clients.
 func TestCrowded(t *testing.T) {
 	p := newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: 1, MaxWaiting: 2})
 	p.backend()
@@ -328,7 +327,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// loopOwner runs a loop for what needs one.
+// loopOwner runs a loop for tests that need one.
 type loopOwner struct{ p *testPool }
 
 func (o loopOwner) Settle()                      { o.p.settle() }
@@ -338,8 +337,8 @@ func (o loopOwner) Drain()                       {}
 func (o loopOwner) Drained() bool                { return true }
 func (o loopOwner) Shutdown()                    {}
 
-// Backends are opened for those who wait, up to the pool's size. One that was begun
-// before all were to be renewed is out of date when it comes.
+// Backends are opened for waiting clients, up to the pool's size. One whose opening began before
+// all backends were renewed is outdated when it is open.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, 3)
@@ -428,8 +427,9 @@ func TestGrow(t *testing.T) {
 	})
 }
 
-// grown has a pool that sizes itself answer statements of many clients for so long, by a
-// server that commits in groups. It returns the mean size in the second half of that.
+// grown runs statements of many clients for d through a pool that sizes itself, before a
+// simulated server that commits in groups. It returns the mean size in the second half of that
+// time.
 func (p *testPool) grown(d time.Duration, clients int) int {
 	p.Excl = p.Excl[:0]
 	for range clients {
@@ -518,7 +518,7 @@ func TestPoolGrowsWhileTheServerGains(t *testing.T) {
 	}
 }
 
-// Backends beyond the size that is in force are not used, but by what weir itself asks.
+// Backends beyond the present size are used only by weir's own queries.
 func TestSpent(t *testing.T) {
 	t.Parallel()
 	p := newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: 2, AutoPool: true, ReservePoolSize: 1})
@@ -536,8 +536,9 @@ func TestSpent(t *testing.T) {
 	}
 }
 
-// Clients may hold more backends than a pool that sizes itself has room for by now, and not
-// give them back before others have an answer: what ends by itself has one backend more.
+// Clients may hold more backends than the present size of a pool that sizes itself, and not
+// release them until other clients have an answer. Statements that end by themselves then get
+// one backend more.
 func TestWhatEndsByItselfHasABackendMore(t *testing.T) {
 	t.Parallel()
 	p := newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: core.KeepForShared, AutoPool: true})

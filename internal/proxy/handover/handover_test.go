@@ -27,7 +27,7 @@ type fakeSession struct {
 	Text []byte
 }
 
-// A fakeSide has clients that are names.
+// A fakeSide has clients that consist of a name and a descriptor.
 type fakeSide struct {
 	ln *netloop.Pausable
 
@@ -164,7 +164,7 @@ func (s *fakeSide) AskBefore(ask Ask) {
 	s.ask = ask
 }
 
-// A giving is a process that serves and awaits the next.
+// A giving is a process that serves, and waits for the one that takes over.
 type giving struct {
 	*Giver
 	side  *fakeSide
@@ -273,8 +273,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// A hand-over may be over before its reader has dealt with the last receipt. Then the
-// connection is not closed under it, as the race detector tells.
+// A hand-over may end before its reader has handled the last receipt. The connection must not be
+// closed while the reader uses it, which the race detector would report.
 func TestReaderThatIsLate(t *testing.T) {
 	g := newGiving(t)
 	g.side.client(t, "somebody")
@@ -292,8 +292,8 @@ func TestReaderThatIsLate(t *testing.T) {
 	<-late
 }
 
-// TestWithoutReceipt: of clients that were sent, those go on in the first process whose
-// receipt was not written.
+// TestWithoutReceipt checks that clients that were sent, but for which no receipt was written,
+// go on in the first process.
 func TestWithoutReceipt(t *testing.T) {
 	g := newGiving(t)
 	for i := range 20 {
@@ -329,14 +329,14 @@ func TestWithoutReceipt(t *testing.T) {
 		}
 	}
 	accepts(t, g.side.ln)
-	again := dialed(t, g.Path) // and the next one is awaited
+	again := dialed(t, g.Path) // and the process waits for the next one
 	again.Close()
 }
 
-// TestNextHangs: a process that does nothing more while clients are sent to it gets none
-// of those for which it has written no receipt, also when it goes on later.
+// TestNextHangs checks that a process that hangs while clients are sent to it gets none for
+// which it has written no receipt, even if it continues later.
 func TestNextHangs(t *testing.T) {
-	for _, clients := range []int{20, 2000} { // which the connection holds, and not
+	for _, clients := range []int{20, 2000} { // fewer than the socket's buffer holds, and more
 		t.Run(fmt.Sprint(clients), func(t *testing.T) {
 			g := newGiving(t, func(g *Giver) { g.Hung = 200 * time.Millisecond })
 			for i := range clients {
@@ -356,13 +356,14 @@ func TestNextHangs(t *testing.T) {
 			if n := len(late.has()); n > 0 {
 				t.Errorf("%d clients are served by both", n)
 			}
-			again := dialed(t, g.Path) // and the next one is awaited
+			again := dialed(t, g.Path) // and the process waits for the next one
 			again.Close()
 		})
 	}
 }
 
-// TestBeforeTake: who hangs up before it has taken over changes nothing, whatever it sends.
+// TestBeforeTake checks that a process that disconnects before it has taken over changes
+// nothing, whatever it sends.
 func TestBeforeTake(t *testing.T) {
 	g := newGiving(t)
 	g.side.client(t, "somebody")
@@ -381,7 +382,7 @@ func TestBeforeTake(t *testing.T) {
 		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, conn) // until it hangs up as well
+		_, _ = io.Copy(io.Discard, conn) // until the other side closes it, too
 		_ = conn.Close()
 		if len(g.side.has()) != 1 {
 			t.Errorf("%s: the client is gone", name)
@@ -414,8 +415,8 @@ func TestAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestServingProcessHangs: the next process does not wait for ever for one that has
-// stopped, at whatever point that was.
+// TestServingProcessHangs checks that the next process does not wait for ever for one that
+// hangs, at whatever point.
 func TestServingProcessHangs(t *testing.T) {
 	const hung = 100 * time.Millisecond
 	for _, c := range []struct {
@@ -465,7 +466,7 @@ func TestServingProcessHangs(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: while one process takes over, another is told so.
+// TestOneAtATime checks that a second process is refused, with the reason, while one takes over.
 func TestOneAtATime(t *testing.T) {
 	g := newGiving(t)
 	g.side.client(t, "somebody")
@@ -476,7 +477,8 @@ func TestOneAtATime(t *testing.T) {
 	first.Close()
 }
 
-// TestQuestions: the new process asks the one before about clients that it does not have.
+// TestQuestions checks that the new process asks the old one about clients that it does not
+// have.
 func TestQuestions(t *testing.T) {
 	g := newGiving(t)
 	next := dialed(t, g.Path)
@@ -520,7 +522,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// Whether the next process was reading or writing when the first one ended is all the same.
+// The outcome does not depend on whether the next process was reading or writing when the first
+// one ended.
 func TestOutcomeOfALostConnection(t *testing.T) {
 	self, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {

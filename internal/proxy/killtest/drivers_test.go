@@ -29,7 +29,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// Operations of the drivers' clients.
+// What the clients do; they also run transactions.
 const (
 	plainWrites  = "plain"
 	hintedWrites = "hinted"
@@ -39,36 +39,36 @@ const (
 var driverKinds = []string{plainWrites, hintedWrites, transactions}
 
 const (
-	appUser     = "app" // not one whom MariaDB lets write while it is read-only
-	driversCalm = 20    // acknowledged writes of each client before and after what happens
+	appUser     = "app" // without the privilege to write while MariaDB is read-only
+	driversCalm = 20    // acknowledged writes of each client before and after each event
 )
 
-// A saying is what a client reports of one thing that it did, as a line of JSON.
+// A saying is one report of a client, a line of JSON.
 type saying struct {
 	Driver, Kind string
-	// Did is one of: ok, a write was acknowledged; write, it ended with an error; not
-	// committed, an error came before COMMIT was sent; read, connect, those failed;
-	// complaint, what may not be.
+	// Did is one of: "ok", a write was acknowledged; "write", it failed; "not committed", an
+	// error came before COMMIT was sent; "read" or "connect", these failed; "complaint", the
+	// client saw something that must never happen.
 	Did  string
 	ID   int64 // of the write
 	Code string
 	Text string
 }
 
-// A driverWrite is what its client was told of a write.
+// A driverWrite is the outcome of a write, as its client saw it.
 type driverWrite struct {
 	parts   byte
 	outcome outcome
 }
 
-// A driverClient is one of a driver's, which writes in one way.
+// A driverClient has the counts of a client of one driver that writes in one way.
 type driverClient struct {
 	tally
 	writes, refusedWrites, unknownWrites int
 	all                                  map[string]int // errors, over all events
 }
 
-// A driverRun has all clients of one engine and what they were told.
+// A driverRun has all clients of one engine, and the outcomes that they saw.
 type driverRun struct {
 	t      *testing.T
 	engine string
@@ -82,12 +82,12 @@ type driverRun struct {
 	samples    map[string]string           // guarded by mu: an error's text, by driver and code
 }
 
-// TestDriversInAFailover has clients of many drivers, of Go, Python, Java and Node.js,
-// write through weir while the primary changes: in an orderly way, and by a kill. None
-// has to connect in vain, what was acknowledged is there once and whole, and each
-// session has the settings that its client made. scripts/drivers installs the drivers.
-// WEIR_DRIVERS_ROUNDS is how often each thing happens; WEIR_DRIVERS_TABLE names a
-// file for the table of results, to which it is appended.
+// TestDriversInAFailover lets clients with many drivers, in Go, Python, Java and Node.js, write
+// through weir while the primary changes, by a switchover and by a kill. No connection attempt
+// may fail, each acknowledged write must exist once and completely, and each session must have
+// the settings that its client made. scripts/drivers installs the drivers. WEIR_DRIVERS_ROUNDS
+// is the number of rounds; the table of results is appended to the file that WEIR_DRIVERS_TABLE
+// names.
 func TestDriversInAFailover(t *testing.T) {
 	testkit.Long(t, "starts clients in four languages")
 	rounds := 1
@@ -175,7 +175,7 @@ func driversInAFailover(t *testing.T, e *engine, rounds int) {
 	}
 }
 
-// change makes the standby the primary. until returns when clients go on.
+// change makes the standby the primary. until returns when clients are served again.
 func (s *storm) change(event string, until func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), labtest.Patience)
@@ -185,9 +185,9 @@ func (s *storm) change(event string, until func()) {
 	switch {
 	case event == crash:
 		old.Kill()
-	case mariadb: // it stays, and takes no writes of users
+	case mariadb: // it keeps running, read-only
 		s.must(m.Exec(ctx, "SET GLOBAL read_only = 1"))
-	default: // it gives its standby what that lacks
+	default: // it sends its standby what that lacks
 		s.must(old.(heir).Stop(ctx))
 	}
 	s.promote()
@@ -199,14 +199,14 @@ func (s *storm) change(event string, until func()) {
 	s.bury(old)
 }
 
-// A guest is a program that has drivers of another language.
+// A guest is a client program in another language, with that language's drivers.
 type guest struct {
 	command []string
 	clients int
 }
 
-// guests are those that are installed. scripts/setup does not install them: as of Patroni,
-// their absence skips their part in CI, too. The clients in Go are always there.
+// guests returns the guests that are installed. scripts/setup does not install them, so if they
+// are missing their part is skipped, in CI too. The clients in Go always run.
 func guests(t *testing.T, engine string) (found []guest) {
 	t.Helper()
 	home, err := filepath.Abs("../../../bin/tools/drivers")
@@ -214,7 +214,7 @@ func guests(t *testing.T, engine string) (found []guest) {
 		t.Fatal(err)
 	}
 	scripts := filepath.Join("testdata", "drivers")
-	// The number of drivers of each engine.
+	// How many drivers there are for each engine.
 	for _, g := range []struct {
 		language, needs, program string
 		postgres, mariadb        int
@@ -238,7 +238,7 @@ func guests(t *testing.T, engine string) (found []guest) {
 	return found
 }
 
-// host starts a guest, and returns what has it end.
+// host starts a guest, and returns a function that ends it.
 func (r *driverRun) host(g guest, args ...string) (end func()) {
 	r.t.Helper()
 	cmd := exec.Command(g.command[0], append(g.command[1:], args...)...)
@@ -278,7 +278,7 @@ func (r *driverRun) listen(out io.Reader) error {
 	for lines.Scan() {
 		var s saying
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			_, _ = io.Copy(io.Discard, out) // so that it does not wait for a reader
+			_, _ = io.Copy(io.Discard, out) // so that it does not block
 			return fmt.Errorf("%q: %w", lines.Text(), err)
 		}
 		r.hear(s)
@@ -286,7 +286,7 @@ func (r *driverRun) listen(out io.Reader) error {
 	return lines.Err()
 }
 
-// hear notes what a client says.
+// hear records a client's report.
 func (r *driverRun) hear(s saying) {
 	key := [2]string{s.Driver, s.Kind}
 	r.mu.Lock()
@@ -340,7 +340,7 @@ func (r *driverRun) hear(s saying) {
 	}
 }
 
-// errorOf is the error that the server's code stands for.
+// errorOf returns an error with the server's code.
 func (r *driverRun) errorOf(s saying) error {
 	if s.Code == "lost" {
 		return errors.New(s.Text)
@@ -371,14 +371,14 @@ func (r *driverRun) calm(event, when string) {
 	}
 	for key, c := range clients {
 		testkit.Await(r.t, func() bool { return c.count() >= before[key]+driversCalm }, func() string {
-			_ = r.weir.signal(syscall.SIGQUIT) // it tells what it was doing
+			_ = r.weir.signal(syscall.SIGQUIT) // prints its goroutines
 			<-r.weir.done
 			return fmt.Sprintf("%s: %s of %s %s; all so far:\n%s", event, key[1], key[0], when, r)
 		})
 	}
 }
 
-// String is what each client has met in the present event.
+// String lists the errors of each client in the current event.
 func (r *driverRun) String() string {
 	var b strings.Builder
 	for key, c := range r.list() {
@@ -394,7 +394,7 @@ func (r *driverRun) String() string {
 	return b.String()
 }
 
-// collect adds what an event has come to.
+// collect adds the results of an event.
 func (r *driverRun) collect(event string, met map[string]map[[2]string]*affair) {
 	r.t.Helper()
 	if met[event] == nil {
@@ -418,7 +418,7 @@ func (r *driverRun) collect(event string, met map[string]map[[2]string]*affair) 
 	}
 }
 
-// natives has clients of Go's driver write until end is called.
+// natives lets clients with Go's driver write until end is called.
 func (r *driverRun) natives(e *engine, address, user string, texts bool, first int64) (end func()) {
 	name := map[string][2]string{
 		"postgres": {"pgx", "pgx, simple protocol"},
@@ -441,7 +441,7 @@ func (r *driverRun) natives(e *engine, address, user string, texts bool, first i
 	}
 }
 
-// A native is a client in Go, which does what those of the other languages do.
+// A native is a client in Go that does the same as those in other languages.
 type native struct {
 	run        *driverRun
 	engine     *engine
@@ -573,7 +573,7 @@ func (c *native) step(ctx context.Context) {
 	}
 }
 
-// judge compares what clients were told with what the primary has, by driver.
+// judge compares the outcomes that clients saw with the primary's tables, by driver.
 func (r *driverRun) judge(s *storm) map[string]*verdict {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), labtest.Patience)
@@ -644,7 +644,7 @@ func (r *driverRun) judge(s *storm) map[string]*verdict {
 	return verdicts
 }
 
-// table is what is published.
+// table returns the table of results.
 func (r *driverRun) table(events []string, rounds int, met map[string]map[[2]string]*affair, verdicts map[string]*verdict) string {
 	var b strings.Builder
 	drivers := slices.Sorted(maps.Keys(verdicts))

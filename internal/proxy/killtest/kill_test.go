@@ -43,8 +43,8 @@ const (
 	promoteHung   = "primaries that hang, and come back when the standby is promoted"
 )
 
-// bag is what happens in each period, shuffled, over and over. Three are kills. heirs is
-// that where there is a standby: the server's kills are promotions.
+// bag has the faults of each period, which are shuffled and repeated. Three of them are kills.
+// heirs is the same for a server with a standby, whose kills are promotions.
 var (
 	bag   = []string{killWeir, killServer, killBoth, pauseBoth, cut}
 	heirs = []string{promoteKilled, killWeir, promoteHung, cut}
@@ -59,9 +59,9 @@ const (
 	restPauseMilli = 200
 )
 
-// TestKills kills weir and the server while clients write, and compares what these
-// were told with what is there. WEIR_KILLS is how many kills each engine gets;
-// WEIR_KILLS_TABLE names a file for the table of results.
+// TestKills kills weir and the server while clients write, and compares the answers with the
+// tables. WEIR_KILLS is the number of kills for each engine; WEIR_KILLS_TABLE names a file for
+// the table of results.
 func TestKills(t *testing.T) {
 	kills, seed := defaultKills, uint64(time.Now().UnixNano())
 	for name, into := range map[string]any{"WEIR_KILLS": &kills, "WEIR_KILLS_SEED": &seed} {
@@ -88,7 +88,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// A storm is one server, one weir in front of it, and what happens to them.
+// A storm is one server, one weir in front of it, and the faults of both.
 type storm struct {
 	t       *testing.T
 	engine  *engine
@@ -104,8 +104,8 @@ type storm struct {
 	grounds []*ground
 	errs    census
 	done    pulse                      // acknowledged writes
-	gaps    map[string][]time.Duration // without one, by what had happened before
-	last    string                     // what happened last
+	gaps    map[string][]time.Duration // times without an acknowledged write, by the fault before
+	last    string                     // the last fault
 }
 
 func newStorm(t *testing.T, e *engine, seed uint64) *storm {
@@ -138,7 +138,7 @@ func (s *storm) kills() (n int) {
 	return n
 }
 
-// direct opens a session past weir.
+// direct opens a session on the server itself.
 func (s *storm) direct(ctx context.Context) session {
 	s.t.Helper()
 	d, err := s.engine.dial(ctx, s.server.Addr(), false)
@@ -193,10 +193,10 @@ func (s *storm) progress(after string) {
 	}
 }
 
-// rest is for anything to happen.
+// rest waits for a random time.
 func (s *storm) rest() { time.Sleep(time.Duration(s.random.IntN(restPauseMilli)) * time.Millisecond) }
 
-// note keeps how long no write was acknowledged because of what happened last.
+// note records for how long no write was acknowledged after the last fault.
 func (s *storm) note(next string) {
 	if gap := s.done.take(); s.last != "" {
 		s.gaps[s.last] = append(s.gaps[s.last], gap)
@@ -260,8 +260,8 @@ func (s *storm) fault(kind string) {
 	}
 }
 
-// cut ends connections, most of them within a message. Mostly answers of the server
-// are lost: their statements have happened.
+// cut ends connections, mostly in the middle of a message. Usually the server's answers are
+// lost, and their statements have taken effect.
 func (s *storm) cut() {
 	relay, way := s.back, lab.ToClient
 	if s.random.IntN(3) == 0 || relay == nil {
@@ -283,15 +283,15 @@ func (s *storm) restart() {
 	defer cancel()
 	err := s.server.Restart(ctx)
 	for again := 0; err != nil && again < 2; again++ {
-		// MariaDB 10.11 itself aborts in its recovery once in hundreds of kills; what
-		// watches over servers starts them again.
+		// Once in hundreds of kills MariaDB 10.11 aborts in its recovery; a service manager
+		// would start it again, as is done here.
 		s.t.Logf("the server did not start: %v\n%s", err, s.server.LogTail(60))
 		err = s.server.Restart(ctx)
 	}
 	s.must(err)
 }
 
-// check compares what is in the tables of a ground with its ledger. Nobody writes.
+// check compares the tables of a ground with its ledger, while no client writes.
 func (s *storm) check(g *ground) verdict {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), labtest.Patience)
@@ -331,12 +331,12 @@ func (s *storm) judge(r *result) {
 	}
 }
 
-// weir is the proxy's process, and its successors.
+// weir is the process of the proxy, and those that are started after it.
 type weir struct {
 	path, admin string
 	args        []string
 	log         tail
-	lanes       map[string]int // statements in each kind, as far as they were seen
+	lanes       map[string]int // statements by lane, as last scraped
 
 	cmd    *exec.Cmd
 	killed atomic.Bool
@@ -369,7 +369,7 @@ func (w *weir) launch() error {
 // kill ends the process, stopped or not, and returns when it is gone.
 func (w *weir) kill() {
 	w.killed.Store(true)
-	_ = w.cmd.Process.Kill() // it may have ended by itself, which ended tells
+	_ = w.cmd.Process.Kill() // it may have ended by itself: see ended
 	<-w.done
 }
 
@@ -380,7 +380,7 @@ func (w *weir) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// ended says how weir ended when nobody had killed it.
+// ended says how weir ended if it was not killed.
 func (w *weir) ended() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -389,8 +389,8 @@ func (w *weir) ended() string {
 
 var laneStatements = regexp.MustCompile(`^weir_proxy_lane_statements_total\{.*kind="(\w+)".*\} (\d+)`)
 
-// scrape adds up what went through the lanes. It is asked just before weir is
-// killed; a process that does not answer yet has nothing to tell.
+// scrape adds up the statements in each lane, just before weir is killed. A process that does
+// not answer yet has had none.
 func (w *weir) scrape() {
 	c := http.Client{Timeout: labtest.Patience}
 	defer c.CloseIdleConnections()

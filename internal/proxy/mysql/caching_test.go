@@ -21,17 +21,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// These tests are not parallel: what others make on the server has weir read the
-// catalogue again, and meanwhile nothing is kept.
+// These tests are not parallel: objects that other tests create make weir read the catalogue
+// again, and until then nothing is cached.
 
-// cacheSetup makes a table that tests change past weir: an answer with the old value
-// came from the cache.
+// cacheSetup makes a table that tests change on a direct connection: an answer with the old
+// value came from the cache.
 var cacheSetup = []string{
 	"CREATE TABLE kept (k INT PRIMARY KEY, v VARCHAR(50), at TIMESTAMP NOT NULL DEFAULT '2026-02-03 04:05:06')",
 	"INSERT INTO kept (k, v) WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < 20) SELECT x, 'old' FROM s",
 }
 
-// cached is what the cache counts of w's database.
+// cached returns the cache's counters of w's database.
 func (w *weir) cached() (s cache.Stats) {
 	w.tb.Helper()
 	for _, c := range w.snapshot().Caches {
@@ -54,7 +54,7 @@ func (w *weir) warm() {
 	_ = c.Close()
 }
 
-// changes sets all values past weir.
+// changes sets all values on a direct connection.
 func (w *weir) changes(to string) {
 	w.tb.Helper()
 	sqlOn(w.tb, server(w.tb), "UPDATE "+w.db+".kept SET v = '"+to+"'")
@@ -96,7 +96,7 @@ func (c *wire) text(query string) string {
 	return c.raw(mywire.ComQuery, mywire.AppendCommand(nil, mywire.ComQuery, query))
 }
 
-// prepared prepares a statement, and returns what executes it with an int.
+// prepared prepares a statement, and returns a function that executes it with an int.
 func (c *wire) prepared(query string) func(k uint32) string {
 	c.tb.Helper()
 	answer := c.raw(mywire.ComStmtPrepare, mywire.AppendPrepare(nil, query))
@@ -109,8 +109,8 @@ func (c *wire) prepared(query string) func(k uint32) string {
 	}
 }
 
-// An answer of the cache is the one that the server gave, packet for packet, in both
-// protocols; and it is not given for another statement.
+// An answer from the cache is the server's, packet for packet, in both protocols, and is not
+// used for another statement.
 func TestCachedAnswerIsTheServers(t *testing.T) {
 	w := startCache(t, nil)
 	const prepared = "/* ttl:3600 */ SELECT k, v, at FROM kept WHERE k = ?"
@@ -175,7 +175,7 @@ func TestCachedAnswerIsTheServers(t *testing.T) {
 	}
 }
 
-// Clients are told apart by what an answer depends on besides its text.
+// The cache distinguishes clients by everything else that an answer depends on.
 func TestCacheKnowsWhoAsks(t *testing.T) {
 	other := database(t, append(slices.Clone(cacheSetup), "UPDATE kept SET v = 'elsewhere', at = at")...)
 	db := database(t, append(slices.Clone(cacheSetup), "CREATE SQL SECURITY INVOKER VIEW whose AS SELECT CONCAT(v, ' ', SUBSTRING_INDEX(USER(), '@', 1)) AS v FROM kept")...)
@@ -226,7 +226,7 @@ func TestCacheKnowsWhoAsks(t *testing.T) {
 	}
 }
 
-// A statement whose answer may not be kept runs as if it had no hint; the reason is counted.
+// A statement whose answer must not be cached runs as if it had no hint; the reason is counted.
 func TestCacheLeavesAlone(t *testing.T) {
 	lines := new(proxytest.Lines)
 	w := startCache(t, func(c *mysql.Config) { c.CacheMaxAnswer, c.Log = 10000, slog.New(slog.NewTextHandler(lines, nil)) })
@@ -296,7 +296,7 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 		"transaction": func(c *wire, v string) {
 			c.must("BEGIN")
 			c.must("UPDATE kept SET v = '" + v + "' WHERE k = 1")
-			w.dial(nil).one(read) // which does not see it, and is kept
+			w.dial(nil).one(read) // does not see the write, and is cached
 			c.must("COMMIT")
 		},
 		"procedure": func(c *wire, v string) { c.must("CALL put('" + v + "')") },
@@ -363,8 +363,8 @@ func TestCachePurges(t *testing.T) {
 	}
 }
 
-// A hundred clients that ask at once cost the server one statement; who has waited for one
-// that fails runs his own.
+// A hundred clients that ask at once cost the server one statement. If it fails, each client
+// that waited for it runs its own.
 func TestCacheFetchesOnceForAll(t *testing.T) {
 	w := startCache(t, func(c *mysql.Config) { c.Loops, c.PoolSize = 2, 40 })
 	const read = "/* ttl:3600 */ SELECT v FROM kept WHERE k = 3"
@@ -468,7 +468,7 @@ func (c *wire) mayKill(sql string) error {
 	return err
 }
 
-// While an answer is old it is given all the same, and one statement fetches it anew.
+// An answer older than its ttl is still used, while one statement fetches a new one.
 func TestCacheRefreshes(t *testing.T) {
 	w := startCache(t, nil)
 	c := w.dial(nil)
@@ -490,8 +490,8 @@ func TestCacheRefreshes(t *testing.T) {
 	}
 }
 
-// MySQL tells with each answer that it has counted a statement. The answer is kept all the
-// same, and is the one that clients get directly, also when it was fetched anew.
+// MySQL reports in each answer that its statement counter has changed. The answer is cached all
+// the same, and equals the one on a direct connection, also after a refresh.
 func TestCacheKeepsAnswersThatTellACount(t *testing.T) {
 	t.Parallel()
 	server := labtest.MySQL(t, serverConfig())
@@ -516,8 +516,8 @@ func TestCacheKeepsAnswersThatTellACount(t *testing.T) {
 	}
 }
 
-// Many clients read, write, purge and leave at once. Nobody reads less than it has
-// written, and nobody a value of another key.
+// Many clients read, write, purge and leave at once. No client reads an older value than it has
+// written, or a value of another key.
 func TestCacheStorm(t *testing.T) {
 	db := database(t, "CREATE TABLE kept (k INT PRIMARY KEY, v BIGINT NOT NULL)", "INSERT INTO kept WITH RECURSIVE s (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM s WHERE x < 9) SELECT x, x * 1000000 FROM s")
 	w := start(t, db, func(c *mysql.Config) { c.Loops, c.CacheSize = 2, 1<<20 })
@@ -586,8 +586,8 @@ func TestCacheStorm(t *testing.T) {
 	}
 }
 
-// A change of the schema of which nobody hears whether it took effect, since its client
-// has gone, purges as one that did.
+// A change of the schema whose outcome is unknown, because its client has left, purges the cache
+// as one that succeeded.
 func TestCachePurgesWhereTheOutcomeIsUnknown(t *testing.T) {
 	w := startCache(t, nil)
 	c, other := w.dial(nil), w.dial(nil)
@@ -614,7 +614,7 @@ func TestCachePurgesWhereTheOutcomeIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = lock.Close()
-	// Until the catalogue has been read again reads are not asked of the cache.
+	// Until the catalogue has been read again, reads do not use the cache.
 	eventually(t, "what was kept is gone, and what is new is kept", func() bool {
 		hits := w.cached().Hits
 		return c.one(read) == "new" && w.cached().Hits > hits

@@ -44,8 +44,7 @@ type diffPart struct {
 	whom    *diffUser // COM_CHANGE_USER
 }
 
-// A diffUser is whom a session becomes, and what stands behind the name of the
-// database that it asks for.
+// A diffUser is the user that a session changes to, and the suffix of the database's name.
 type diffUser struct{ name, password, where string }
 
 func (u *diffUser) database(s *diffSession) string { return strings.TrimSuffix(s.other, "x") + u.where }
@@ -136,7 +135,7 @@ func (r *diffRig) session(tb testing.TB, through bool, caps mywire.Caps) (*diffS
 	return &diffSession{wire: conn, rig: r, other: db + "x", db: db, slots: make(map[int]*diffSlot)}, nil
 }
 
-// charset is the server's own: a reset does not bring back that of the login.
+// charset returns the server's own, because a reset does not restore that of the login.
 func (r *diffRig) charset() uint16 {
 	if isMariaDB(r.server) {
 		return mywire.CharsetUTF8MB4
@@ -144,7 +143,7 @@ func (r *diffRig) charset() uint16 {
 	return mywire.CharsetUTF8900
 }
 
-// offers is what weir says that it can do.
+// offers returns the capabilities that weir offers.
 func (w *weir) offers(tb testing.TB) mywire.Caps {
 	tb.Helper()
 	p, err := mywire.Dial(ctxFor(tb), mywire.ConnectConfig{Address: w.Addr().String(), TLSMode: mywire.TLSDisabled, Timeout: patience})
@@ -155,7 +154,7 @@ func (w *weir) offers(tb testing.TB) mywire.Caps {
 	return p.Greeting.Caps
 }
 
-// run sends a step and gathers the answer.
+// run sends a step and collects the answers.
 func (s *diffSession) run(x diffStep) (diffAnswer, error) {
 	var out []byte
 	sent := make([][]byte, len(x.parts))
@@ -246,8 +245,8 @@ func (s *diffSession) sendFile(seq byte, file [][]byte) (next byte, err error) {
 	return seq, err
 }
 
-// changedUser answers what is asked after COM_CHANGE_USER. Which plugin asks, and
-// so how many packets that takes, may differ: only the outcome counts.
+// changedUser answers the server's requests after COM_CHANGE_USER. The plugin, and with it the
+// number of packets, may differ: only the outcome is compared.
 func (s *diffSession) changedUser(got diffAnswer, p diffPart) (diffAnswer, error) {
 	for {
 		seq, payload, err := s.tryPacket()
@@ -276,21 +275,21 @@ func (s *diffSession) changedUser(got diffAnswer, p diffPart) (diffAnswer, error
 	}
 }
 
-// diffParameter is how MariaDB complains of a procedure's parameter: as of a row
-// of whatever came before.
+// diffParameter matches MariaDB's error about a procedure's parameter, which names a row of an
+// earlier statement.
 var diffParameter = regexp.MustCompile("(for column (?:``.``.`amount`|'amount') at row )\\d+")
 
-// planFlags tell of a statement's plan, which depends on how often it was executed.
+// planFlags describe a statement's plan, which depends on how often it was executed.
 const planFlags = mywire.StatusNoGoodIndexUsed | mywire.StatusNoIndexUsed | mywire.StatusQueryWasSlow
 
 var diffNumber = regexp.MustCompile(`\(\d+\)`)
 
-// normal is a packet without what depends on the connection: names of databases,
-// numbers of statements, statistics of the server.
+// normal returns a packet without what depends on the connection: names of databases, numbers of
+// statements, statistics of the server.
 func (s *diffSession) normal(cmd, seq byte, payload []byte) []byte {
 	if cmd == mywire.ComPing || cmd == mywire.ComInitDB {
 		if ok, err := mywire.ParseOK(payload, s.Caps); err == nil && ok.Warnings > 0 {
-			ok.Warnings = 0 // MySQL's count of the statement before
+			ok.Warnings = 0 // MySQL sends the count of the statement before
 			payload = mywire.AppendOK(nil, 0, s.Caps, &ok)[mywire.HeaderLen:]
 		}
 	}
@@ -301,8 +300,8 @@ func (s *diffSession) normal(cmd, seq byte, payload []byte) []byte {
 		payload = mywire.AppendEOF(nil, 0, 0, s.statusOf(payload))[mywire.HeaderLen:] // as above
 	}
 	if mywire.IsEOF(payload) {
-		// Between columns and rows it may be said that the state has changed, but
-		// not how; weir says it with settings of which clients are not told.
+		// Between columns and rows the server may report that the state has changed, but not
+		// how; through weir, settings that are not reported to clients cause that, too.
 		mywire.ClearStatus(payload, s.Caps, mywire.StatusSessionState|planFlags)
 	}
 	if len(payload) > 1<<20 {
@@ -319,9 +318,9 @@ func (s *diffSession) normal(cmd, seq byte, payload []byte) []byte {
 	return append([]byte{seq}, payload...)
 }
 
-// normalEnd is a packet that ends a result, without what the server tells of the
-// current database if that is no change: a look into information_schema makes it
-// say so, and that may be weir's own. Nobody has asked for news of transactions.
+// normalEnd returns a packet that ends a result, without reports of the current database if it
+// has not changed: a query of information_schema, which may be weir's own, causes such reports.
+// Reports that the client did not ask for, such as those of transactions, are dropped, too.
 func (s *diffSession) normalEnd(payload []byte) []byte {
 	ok, err := mywire.ParseOK(payload, s.Caps)
 	if err != nil || ok.Status&mywire.StatusSessionState == 0 {
@@ -345,7 +344,7 @@ func (s *diffSession) normalEnd(payload []byte) []byte {
 		}
 		rest = next
 	}
-	slices.SortFunc(kept, bytes.Compare) // the order is that of a table in the server
+	slices.SortFunc(kept, bytes.Compare) // the order is that of a hash table in the server
 	ok.State = bytes.Join(kept, nil)
 	first := payload[0]
 	out := mywire.AppendOK(nil, 0, s.Caps, &ok)[mywire.HeaderLen:]
@@ -358,9 +357,9 @@ func (s *diffSession) statusOf(eof []byte) mywire.Status {
 	return status
 }
 
-// diffExcused reports whether weir has refused what it cannot answer, as
-// documented: what the statement before left on a connection that has served
-// others since. SELECT and SHOW can be refused without further consequences.
+// diffExcused reports whether weir has refused a question about the previous statement because
+// its connection has served others since, as documented. Refused SELECTs and SHOWs change
+// nothing that later steps depend on.
 func diffExcused(through diffAnswer) bool {
 	for _, p := range through {
 		if p != nil && mywire.ErrorCode(p[1:]) == mywire.ErrNotSupportedYet && bytes.Contains(p, []byte("weir: ")) && bytes.Contains(p, []byte("was not kept")) {
@@ -483,10 +482,9 @@ func (r *diffRig) difference(tb testing.TB, s diffScript) (excused int, text str
 	return excused, fmt.Sprintf("capabilities %#x: after\n%s%s", uint64(s.caps), b.String(), text)
 }
 
-// diffClients run their scripts at the same time, each on tables of its own, on
-// fewer backends than there are clients. The scripts use the same texts but for
-// the tables' names, so whatever leaks from one session to another shows as a
-// difference.
+// diffClients run their scripts at the same time, each on its own tables, over fewer backends
+// than there are clients. The scripts use the same texts except for the tables' names, so
+// whatever leaks from one session to another shows as a difference.
 const diffClients = 4
 
 // TestAnswersEqualThoseOfADirectConnection runs random scripts on a direct
@@ -538,7 +536,7 @@ func compareScripts(t *testing.T, server *lab.MySQL, seed uint64, hints bool) {
 			t.Errorf("client %d, %s", x.client, x.text)
 		}
 	}
-	// Answers that weir refuses are rare, or weir is of no use.
+	// weir must refuse only few answers.
 	if compared := int(r.compared.Load()); excused > total/20 || !t.Failed() && compared < total/4 {
 		t.Errorf("%d of %d steps are refused, %d are equal", excused, total, compared)
 	}

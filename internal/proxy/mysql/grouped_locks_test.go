@@ -16,21 +16,21 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// counters is a table of ten rows to be counted up.
+// counters is a table of ten rows, whose counters are incremented.
 var counters = []string{
 	"CREATE TABLE n (k INT PRIMARY KEY, n INT DEFAULT 0)",
 	"INSERT INTO n (k) VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
 	"CREATE TABLE locked (k INT)",
 }
 
-// up is a grouped write that counts one row up.
+// up returns a grouped write that increments one row.
 func (c *wire) up(hint string, k int) []byte {
 	return c.query(fmt.Sprintf("/* %s */ UPDATE n SET n = n + 1 WHERE k = %d", hint, k))
 }
 
 const oneUpdate = `1:OK affected=1 id=0 warnings=0 status=0x2 info="Rows matched: 1  Changed: 1  Warnings: 0"`
 
-// warmCounters has the proxy know the tables.
+// warmCounters makes the proxy look up the tables.
 func (w *weir) warmCounters() {
 	w.tb.Helper()
 	eventually(w.tb, "writes go through lanes", func() bool {
@@ -70,7 +70,7 @@ func TestLocksOfOthersHoldUpOnlyWhoNeedsThem(t *testing.T) {
 				r.mustBe(t, "beside those that wait", oneUpdate)
 			}
 		}
-		// One of those that wait is killed, and only that.
+		// One of the waiting writes is killed, and only that one.
 		if r := all[0].try(all[0].query(fmt.Sprint("KILL QUERY ", patient[1].Greeting.ConnectionID))); r.err != nil {
 			t.Errorf("KILL: %s", r.text)
 		}
@@ -96,8 +96,8 @@ func TestLocksOfOthersHoldUpOnlyWhoNeedsThem(t *testing.T) {
 	})
 }
 
-// A client with an own patience gets its own error after that, and others do not
-// feel it.
+// A client with its own lock wait timeout gets its error after that time, and others are not
+// affected.
 func TestLockTimeoutOfAClientIsItsOwn(t *testing.T) {
 	t.Parallel()
 	db := database(t, counters...)
@@ -123,8 +123,8 @@ func TestLockTimeoutOfAClientIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestDeadlocksLoseNothingAndDoNothingTwice has groups and transactions from
-// outside lock the same rows in both orders, and several groups at once.
+// TestDeadlocksLoseNothingAndDoNothingTwice lets groups and transactions on direct connections
+// lock the same rows in opposite orders, with several groups at once.
 func TestDeadlocksLoseNothingAndDoNothingTwice(t *testing.T) {
 	t.Parallel()
 	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
@@ -194,7 +194,7 @@ func TestDeadlocksLoseNothingAndDoNothingTwice(t *testing.T) {
 	})
 }
 
-// deadlocks is how many the server has seen; MySQL does not count them.
+// deadlocks returns how many the server has counted; MySQL does not count them.
 func deadlocks(t *testing.T, server *lab.MySQL) (n int) {
 	if isMariaDB(server) {
 		rows, err := dialAt(t, server.Addr(), "", nil).Query(ctxFor(t), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
@@ -208,8 +208,8 @@ func deadlocks(t *testing.T, server *lab.MySQL) (n int) {
 	return n
 }
 
-// TestDeadlockInAGroup makes one for certain: the group has locked a row when it
-// needs another, whose owner needs the first.
+// TestDeadlockInAGroup makes a deadlock for certain: the group has locked a row and needs
+// another, whose owner needs the first.
 func TestDeadlockInAGroup(t *testing.T) {
 	t.Parallel()
 	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
@@ -250,9 +250,9 @@ func TestDeadlockInAGroup(t *testing.T) {
 	})
 }
 
-// TestTimeoutThatEndsTheTransaction has a server that rolls back more than the
-// statement that could not get a lock: what was done before it in its group is to
-// be done again, and what came after it was not part of it any more.
+// TestTimeoutThatEndsTheTransaction uses a server that rolls back the whole transaction when a
+// statement cannot get a lock (innodb_rollback_on_timeout): the group's earlier members must run
+// again, and the later ones ran outside the transaction.
 func TestTimeoutThatEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	server(t) // skips without one
@@ -302,8 +302,8 @@ func TestContextsNeverShareAGroup(t *testing.T) {
 	one, two := database(t, table), database(t, table)
 	sqlOn(t, server(t), "GRANT ALL ON "+one+".* TO "+bob+"@'%'", "GRANT ALL ON "+two+".* TO "+bob+"@'%'")
 	w := start(t, one, oneGroupAtATime(nil))
-	// A text that tells something of its context is not grouped, so the row tells it by the
-	// effect of the context on constants.
+	// A text that reads its context is not grouped, so each row shows the context by its effect
+	// on constants.
 	type context struct {
 		c              *wire
 		db, zone, mode string
@@ -333,7 +333,7 @@ func TestContextsNeverShareAGroup(t *testing.T) {
 			c.mode = "ANSI_QUOTES,STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES"
 			c.c.must("SET sql_mode = '" + c.mode + "'")
 		}
-		if i%12 >= 10 { // moves to the other one
+		if i%12 >= 10 { // changes to the other one
 			c.db = map[string]string{one: two, two: one}[c.db]
 			c.c.must("USE " + c.db)
 		}
@@ -368,7 +368,7 @@ func TestContextsNeverShareAGroup(t *testing.T) {
 	}
 }
 
-// TestRightsAreTheMembersOwn has a user write where another may and he may not.
+// TestRightsAreTheMembersOwn lets a user write to a table to which only another user may write.
 func TestRightsAreTheMembersOwn(t *testing.T) {
 	t.Parallel()
 	db := database(t, ledgerTable)
@@ -394,7 +394,7 @@ func TestRightsAreTheMembersOwn(t *testing.T) {
 	}
 }
 
-// TestModesAndSwitches says which lanes there are under which flags.
+// TestModesAndSwitches checks which lanes are used under which flags.
 func TestModesAndSwitches(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -420,7 +420,7 @@ func TestModesAndSwitches(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			db := database(t, ledgerTable) // of its own: rows of others would be waited for
+			db := database(t, ledgerTable) // its own, so that no rows of others are locked
 			w := start(t, db, oneGroupAtATime(func(cfg *mysql.Config) {
 				cfg.PoolSize = 16
 				c.change(cfg, db)
@@ -457,8 +457,8 @@ func TestModesAndSwitches(t *testing.T) {
 	}
 }
 
-// TestClientsGoneWhileTheyWait has members hang up before their group is sent, or
-// while it is under way.
+// TestClientsGoneWhileTheyWait lets members disconnect before their group is sent, or while it
+// is in flight.
 func TestClientsGoneWhileTheyWait(t *testing.T) {
 	t.Parallel()
 	for _, lane := range writeLanes {
@@ -499,8 +499,8 @@ func TestClientsGoneWhileTheyWait(t *testing.T) {
 	}
 }
 
-// TestKillOfMembersThatWait either keeps a write from being made, or comes too
-// late: what the victim is told is what happened.
+// TestKillOfMembersThatWait kills waiting members. The kill either prevents the write or comes
+// too late, and the victim's answer says which.
 func TestKillOfMembersThatWait(t *testing.T) {
 	t.Parallel()
 	for _, lane := range writeLanes {
@@ -545,8 +545,8 @@ func (w *weir) waitingInLanes() (n int) {
 	return n
 }
 
-// TestTransactionsStayOutOfGroups has hinted writes in transactions, which end as
-// their clients want, beside those of groups.
+// TestTransactionsStayOutOfGroups runs hinted writes in transactions, which commit or roll back
+// as their clients ask, beside grouped writes.
 func TestTransactionsStayOutOfGroups(t *testing.T) {
 	t.Parallel()
 	db := database(t, ledgerTable)
@@ -575,7 +575,7 @@ func TestTransactionsStayOutOfGroups(t *testing.T) {
 				if r := c.try(insert(c)(k)); r.ok.AffectedRows != 1 || r.ok.Status&mywire.StatusInTrans == 0 {
 					t.Errorf("in a transaction: %s %v", r.text, r.lost)
 				}
-				c.try(c.query("ROLLBACK")) // nobody acknowledged k: it must not be there
+				c.try(c.query("ROLLBACK")) // k was not acknowledged: it must not be there
 				c.try(c.query("SET autocommit = 1"))
 			})
 		}
@@ -595,7 +595,7 @@ func TestTransactionsStayOutOfGroups(t *testing.T) {
 	l.check(t, server(t), db)
 }
 
-// TestOwnWritesAreSeen has each client read what it has just written in a group.
+// TestOwnWritesAreSeen lets each client read what it has just written in a group.
 func TestOwnWritesAreSeen(t *testing.T) {
 	t.Parallel()
 	for _, lane := range writeLanes {

@@ -18,9 +18,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// State that one session leaves on its connection must not reach another, by whatever way:
-// views, functions, procedures and triggers that set, lock and make things are ways that a
-// statement's text does not show.
+// State that one session leaves on its connection must not reach another one, even if views,
+// functions, procedures and triggers make it, which a statement's text does not show.
 
 var leakSetup = []string{
 	"CREATE TABLE parent (id INT AUTO_INCREMENT PRIMARY KEY, who INT)",
@@ -56,7 +55,7 @@ var leakSetup = []string{
 	"CREATE PROCEDURE pcall() BEGIN CALL plock(); END",
 }
 
-// roads are the statements by which a session leaves something.
+// roads are statements that leave state in a session.
 var roads = []string{
 	"SELECT z FROM vtz", "SELECT z FROM vmode", "SELECT z FROM vvar", "SELECT z FROM vinto", "SELECT z FROM vlock", "SELECT z FROM vsetlast",
 	"SELECT z FROM vtemp", "SELECT y FROM vnested", "SELECT ftz()", "SELECT flock('text')", "SELECT i FROM n WHERE i < fvar() - 2", "SELECT ftz(), no_such_function()",
@@ -72,17 +71,17 @@ var roads = []string{
 	"SET @@character_set_client = latin1, @@collation_connection = latin1_bin", "SET SESSION unique_checks = 0, @@foreign_key_checks = 0",
 	"EXECUTE IMMEDIATE 'SET @@time_zone = ''+05:00'''", "EXECUTE IMMEDIATE 'SET unique_checks = 0'", "SET STATEMENT max_statement_time = 9 FOR SET @@time_zone = '+05:00'",
 	"BEGIN NOT ATOMIC SET @@time_zone = '+05:00'; END", "CALL pbare()", "CALL pflags()", "SELECT z FROM vbare", "INSERT INTO parent (who) VALUES (4)", "SET sql_notes = 0",
-	// Of MySQL.
+	// Only for MySQL.
 	"EXPLAIN FORMAT=JSON INTO @leak SELECT 1", "TABLE n INTO @leak", "VALUES ROW(1) INTO @leak", "SELECT /*+ SET_VAR(time_zone = '+05:00') */ flock('text')",
 }
 
 var lockNames = []string{"trigger", "view", "nested", "text", "procedure", "dynamic", "do", "immediate"}
 
-// seen is what a session sees of its connection.
+// seen is a query for the state of a session's connection.
 const seen = "SELECT CONCAT_WS('|', @@time_zone, @@sql_mode, @@autocommit, @@tx_isolation, @@foreign_key_checks, @@group_concat_max_len, @@character_set_client, " +
 	"COALESCE(@@character_set_results, 'NULL'), @@collation_connection, @@insert_id, @@timestamp > 2, @@unique_checks, @@sql_log_bin, @@sql_notes, DATABASE(), COALESCE(@leak, 'none'))"
 
-// seenOn is seen on a server: MySQL's variable has another name.
+// seenOn returns seen for a server, because MySQL's variable has another name.
 func seenOn(server *lab.MySQL) string {
 	if isMariaDB(server) {
 		return seen
@@ -90,7 +89,7 @@ func seenOn(server *lab.MySQL) string {
 	return strings.ReplaceAll(seen, "tx_isolation", "transaction_isolation")
 }
 
-// A leakLook is a session that looks for what others have left.
+// A leakLook is a session that looks for the state of others.
 type leakLook struct {
 	*wire
 	db   string
@@ -98,7 +97,7 @@ type leakLook struct {
 	base string
 }
 
-// look fails the test if the session meets anything that is not its own.
+// look fails the test if the session sees state that is not its own.
 func (l *leakLook) look(t *testing.T, after []string) {
 	t.Helper()
 	id := l.must("INSERT INTO parent (who) VALUES (1)").LastInsertID
@@ -123,9 +122,8 @@ func (l *leakLook) look(t *testing.T, after []string) {
 	l.must("COMMIT")
 }
 
-// TestNothingLeaks plants state by every road, alone and in pairs, while others read
-// and write beside, and looks for it from another session. With
-// WEIR_LEAK_DURATION=8h it goes on for that long.
+// TestNothingLeaks leaves state by every road, alone and in pairs, while others read and write,
+// and looks for it from another session. WEIR_LEAK_DURATION=8h makes it run that long.
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t, "plants state by every pair of roads")
@@ -190,18 +188,18 @@ func nothingLeaks(t *testing.T, server *lab.MySQL, roads []string) {
 	}
 }
 
-// plantAndLook plants in one session, which must see its own state as directly, and
-// looks from another: while the first is there, and when it has left.
+// plantAndLook leaves state in one session, which must see it as on a direct connection, and
+// looks for it from another session, while the first one exists and after it has left.
 func plantAndLook(t *testing.T, server *lab.MySQL, w *weir, as func(*mywire.ConnectConfig), looker *leakLook, plants []string) bool {
 	t.Helper()
 	looker.patient()
 	planter, direct := w.dial(as), directTo(t, server, looker.db)
 	for _, plant := range plants {
 		if strings.Contains(plant, "GET_LOCK") || strings.Contains(plant, "lock") || strings.Contains(plant, "nested") || strings.Contains(plant, "xa") || strings.Contains(plant, "dynamic") {
-			_, _ = planter.Query(ctxFor(t), plant) // of which only one session at a time has it
+			_, _ = planter.Query(ctxFor(t), plant) // only one session at a time can have it
 			continue
 		}
-		// A number that was chosen is free again for the next INSERT.
+		// The number that was chosen is free again for the next INSERT.
 		free := func() {
 			if strings.HasPrefix(plant, "INSERT INTO parent") {
 				looker.must("DELETE FROM parent WHERE id = 40000000")
@@ -228,8 +226,8 @@ func plantAndLook(t *testing.T, server *lab.MySQL, w *weir, as func(*mywire.Conn
 	return !t.Failed()
 }
 
-// TestFlushedTablesAreUnlocked: a lock on all tables that a procedure takes is its
-// session's, and goes with it.
+// TestFlushedTablesAreUnlocked checks that a lock on all tables that a procedure takes belongs
+// to its session, and ends with it.
 func TestFlushedTablesAreUnlocked(t *testing.T) {
 	t.Parallel()
 	own := logging(t) // the lock is on the whole server
@@ -249,7 +247,7 @@ func TestFlushedTablesAreUnlocked(t *testing.T) {
 	other.must("INSERT INTO n VALUES (1)")
 }
 
-// TestCleanRoutinesShare: what is proved to leave nothing is shared as before.
+// TestCleanRoutinesShare checks that sessions that use harmless routines share connections.
 func TestCleanRoutinesShare(t *testing.T) {
 	t.Parallel()
 	db := database(t, leakSetup...)
@@ -266,8 +264,8 @@ func TestCleanRoutinesShare(t *testing.T) {
 	}
 }
 
-// TestSchemaChangedElsewhere: a view that is made past weir, and one made through it,
-// are known for what they are.
+// TestSchemaChangedElsewhere checks that weir notices the effects of a view that is created on a
+// direct connection, and of one that is created through weir.
 func TestSchemaChangedElsewhere(t *testing.T) {
 	t.Parallel()
 	db := database(t, leakSetup...)
@@ -288,8 +286,8 @@ func TestSchemaChangedElsewhere(t *testing.T) {
 	})
 }
 
-// TestIDsOutliveTheirConnection: a connection that alone knows a client's LAST_INSERT_ID() is
-// asked for it before it is replaced.
+// TestIDsOutliveTheirConnection checks that weir asks a connection for a client's
+// LAST_INSERT_ID() before it replaces it, if only that connection knows it.
 func TestIDsOutliveTheirConnection(t *testing.T) {
 	t.Parallel()
 	db := database(t, leakSetup...)
@@ -307,7 +305,7 @@ func TestIDsOutliveTheirConnection(t *testing.T) {
 	}
 }
 
-// A connection that has a current database makes room for one without, and is asked before.
+// The same holds if a connection with a current database is replaced by one without.
 func TestIDsOutliveTheirDatabase(t *testing.T) {
 	t.Parallel()
 	db := database(t)
@@ -326,8 +324,8 @@ func TestIDsOutliveTheirDatabase(t *testing.T) {
 	}
 }
 
-// A statement may set an id that nobody knows, and leave what a client asks for first: that is
-// not overwritten by a question for the id.
+// A statement may set an id that weir does not know, and leave warnings or counts that the
+// client asks for first: weir's query for the id must not overwrite them.
 func TestUnknownIDIsAskedForLate(t *testing.T) {
 	t.Parallel()
 	db := database(t, leakSetup...)
@@ -352,8 +350,8 @@ func TestUnknownIDIsAskedForLate(t *testing.T) {
 	}
 }
 
-// A server that hangs is not waited for when its connections are ended, for an id that only one
-// of them knows: that is refused then.
+// When connections of a server that hangs are closed, weir does not wait for an id that only one
+// of them knows: LAST_INSERT_ID() is then refused.
 func TestHungServerTellsNoIDs(t *testing.T) {
 	t.Parallel()
 	relay := labtest.Relay(t, server(t).Addr())
@@ -370,7 +368,8 @@ func TestHungServerTellsNoIDs(t *testing.T) {
 	}
 }
 
-// TestUnseenTriggers: where an account may not see triggers, there may be any.
+// TestUnseenTriggers checks that for an account that may not see triggers, weir assumes that
+// there may be any.
 func TestUnseenTriggers(t *testing.T) {
 	t.Parallel()
 	db := database(t, leakSetup...)
@@ -396,8 +395,8 @@ func TestUnseenTriggers(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a server that accepts what would have it tell of changes, and
-// tells nothing, serves each session over a connection of its own.
+// TestSilentServer checks that each session has a connection of its own if the server accepts
+// session tracking but reports nothing.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE n (i INT)", "INSERT INTO n VALUES (1)")
@@ -422,7 +421,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// silenced relays to a server that is told that its client takes no session state.
+// silenced starts a relay that tells the server that its client does not support session
+// tracking.
 func silenced(t *testing.T, to string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

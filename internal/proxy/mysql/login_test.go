@@ -153,7 +153,7 @@ func TestLoginLimits(t *testing.T) {
 	}
 }
 
-// Connections that say nothing take no client's place.
+// Connections that send nothing do not count as clients.
 func TestSilentConnectionsTakeNoPlace(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *mysql.Config) { c.MaxClients = 2 })
@@ -176,8 +176,8 @@ func TestSilentConnectionsTakeNoPlace(t *testing.T) {
 	}
 }
 
-// A client that connects and leaves without a word, as health checks do, does not reach the
-// server: it would block weir's host after max_connect_errors of them.
+// A client that connects and leaves without sending anything, as health checks do, must not
+// reach the server, which would block weir's host after max_connect_errors of them.
 func TestProbesDoNotReachTheServer(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)
@@ -209,8 +209,8 @@ func TestProbesDoNotReachTheServer(t *testing.T) {
 	}
 }
 
-// reservedPort is a port that nobody listens on until a server is told to: nobody
-// else is given its number meanwhile.
+// reservedPort returns a port that no process listens on, and that the kernel gives to no other
+// process until a server of the test uses it.
 func reservedPort(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -218,7 +218,7 @@ func reservedPort(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	// A server with this option, which all have, may listen beside this socket.
+	// With this option, which all servers set, a server may listen on the same port.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +232,8 @@ func reservedPort(t *testing.T) int {
 	return name.(*unix.SockaddrInet4).Port
 }
 
-// A proxy that starts before its server says so to clients, and lets them in
-// when there is one.
+// A proxy that starts before its server refuses clients with the reason, and accepts them when
+// the server is there.
 func TestServerComesLate(t *testing.T) {
 	t.Parallel()
 	server(t) // skips without one
@@ -295,8 +295,8 @@ func TestCommandLineClient(t *testing.T) {
 	}
 }
 
-// withoutTLS is how the server's command line client is told not to use TLS, and to give
-// its password all the same.
+// withoutTLS returns the options by which the server's command line client does not use TLS, and
+// sends its password all the same.
 func withoutTLS(t *testing.T) []string {
 	t.Helper()
 	if isMariaDB(server(t)) {
@@ -327,8 +327,8 @@ func loginRaw(t *testing.T, conn net.Conn, caps mywire.Caps) *wire {
 	return c
 }
 
-// TestClientThatCompresses: a client may compress what it sends although that was not
-// offered, or announce it and then not do it.
+// TestClientThatCompresses checks clients that compress although weir did not offer it, or
+// announce compression and do not use it.
 func TestClientThatCompresses(t *testing.T) {
 	t.Parallel()
 	w := start(t, "", nil)
@@ -381,8 +381,8 @@ func TestClientThatCompresses(t *testing.T) {
 	}
 }
 
-// Drivers that do not announce plugins are asked by them nevertheless: they can
-// answer.
+// weir also switches the authentication plugin of drivers that do not announce support for that,
+// because they can answer.
 func TestClientWithoutPlugins(t *testing.T) {
 	t.Parallel()
 	w := start(t, "", nil)
@@ -406,8 +406,8 @@ func (c *wire) changeUser(user, password, database string) error {
 	return c.answerLogin(password)
 }
 
-// TestChangeUserByTheChallengeOfBefore: MariaDB's own library answers a change of the
-// user by the challenge that it had before, whatever it is asked.
+// TestChangeUserByTheChallengeOfBefore checks MariaDB's own library, which answers a
+// COM_CHANGE_USER with the challenge of the previous login, whatever the new one is.
 func TestChangeUserByTheChallengeOfBefore(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "mysql_native_password, which the library answers with")
@@ -514,12 +514,13 @@ func TestChangeUser(t *testing.T) {
 	}
 }
 
-// TestRefusedChangeOfTheUser: MySQL ends such a session, MariaDB resets it.
+// TestRefusedChangeOfTheUser checks that a refused COM_CHANGE_USER ends the session with MySQL
+// and resets it with MariaDB.
 func TestRefusedChangeOfTheUser(t *testing.T) {
 	t.Parallel()
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
 		const ask = "SELECT CONCAT_WS(' ', SUBSTRING_INDEX(CURRENT_USER(), '@', 1), @a IS NULL, @@time_zone, @@sql_mode, @@character_set_client, @@character_set_results, @@collation_connection, (SELECT COUNT(*) FROM t))"
-		for user, tries := range map[string]int{"": 1, "nobody": 4} { // one whom there is, and one whom there is not
+		for user, tries := range map[string]int{"": 1, "nobody": 4} { // a user that exists, and one that does not
 			db, other := databaseOn(t, server, "CREATE TABLE t (a INT)"), databaseOn(t, server, "CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1)")
 			mine, password := accountOn(t, server, db, other)
 			if user == "" {
@@ -528,7 +529,7 @@ func TestRefusedChangeOfTheUser(t *testing.T) {
 			w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 2 })
 			session := func(addr string) (heard []string) {
 				began, refused := time.Now(), 0
-				defer func() { // no guess of a password may cost less time than at the server
+				defer func() { // guessing a password must not be faster than at the server
 					if took := time.Since(began); user == "nobody" && refused > 1 && took < time.Duration(refused)*time.Second {
 						t.Errorf("%s: %d changes were refused within %v", addr, refused, took)
 					}
@@ -545,7 +546,7 @@ func TestRefusedChangeOfTheUser(t *testing.T) {
 					}
 					refused++
 					heard = append(heard, c.one(ask))
-					if i == 3 { // the server hears of no more, not even of the right ones
+					if i == 3 { // further attempts do not reach the server, not even with the right password
 						heard = append(heard, fmt.Sprint(code(c.tryUser(mine, password, db))), c.one(ask))
 					}
 				}
@@ -560,7 +561,8 @@ func TestRefusedChangeOfTheUser(t *testing.T) {
 	})
 }
 
-// TestRefusedChangeOfTheUserBeforeAnyStatement: the client's pool has met no server yet.
+// TestRefusedChangeOfTheUserBeforeAnyStatement refuses a change before the client's pool has
+// connected to the server.
 func TestRefusedChangeOfTheUserBeforeAnyStatement(t *testing.T) {
 	t.Parallel()
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
@@ -583,8 +585,8 @@ func TestRefusedChangeOfTheUserBeforeAnyStatement(t *testing.T) {
 	})
 }
 
-// tryUser sends a COM_CHANGE_USER of a client that speaks mysql_native_password and
-// caching_sha2_password, and over a connection that others can read.
+// tryUser sends a COM_CHANGE_USER of a client that knows mysql_native_password and
+// caching_sha2_password, over a connection without TLS.
 func (c *wire) tryUser(user, password, database string) error {
 	c.tb.Helper()
 	c.send(mywire.AppendChangeUser(nil, c.Caps, &mywire.ChangeUser{User: user, Database: database, Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative}))
@@ -598,7 +600,7 @@ func (c *wire) tryUser(user, password, database string) error {
 		}
 		plugin, salt, err := mywire.ParseAuthSwitch(payload)
 		switch {
-		case err != nil: // asked for the password itself: what it gets is none
+		case err != nil: // asked for the password itself: sends none
 			c.send(mywire.AppendPacket(nil, seq+1, make([]byte, 256)))
 		case plugin == mywire.PluginNative:
 			c.send(mywire.AppendPacket(nil, seq+1, nativeProof(password, salt)))

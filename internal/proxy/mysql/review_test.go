@@ -15,20 +15,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Tests of what goes wrong around a session: clients that do not read, answers
-// that are due in order, backends that die or are left in a state of their own.
+// These tests are about faults around a session: clients that do not read, the order of answers,
+// and backends that die or hold session state.
 
-// query is the message of a text.
+// query returns the COM_QUERY for a text.
 func query(sql string) []byte { return mywire.AppendCommand(nil, mywire.ComQuery, sql) }
 
-// direct is a session past weir.
+// direct opens a session on the server itself.
 func direct(tb testing.TB, server *lab.MySQL, db string) *wire {
 	tb.Helper()
 	return speakerTo(tb, server.Addr(), db, nil).wire
 }
 
-// A client that does not read its answers holds up nobody: not while it does so,
-// and not those who get its backends afterwards.
+// A client that does not read its answers delays no other client, neither meanwhile nor when its
+// backends are used again.
 func TestClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 50000)
@@ -62,7 +62,7 @@ func TestClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 		before := w.pool().Statements
 		slow.send(query("SELECT SLEEP(0), 'long'"))
 		held = true
-		for range 50 { // answered soon, or not before the client reads
+		for range 50 { // answered soon, or only when the client reads
 			bystanders()
 			if before += 2; w.pool().Statements > before {
 				held = false
@@ -86,7 +86,7 @@ func TestClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	bystanders()
 }
 
-// weir's own answers come after those of the client's statements under way.
+// weir's own answers come after those of the client's statements in flight.
 func TestOwnAnswersComeInOrder(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
@@ -136,8 +136,8 @@ func TestOwnAnswersComeInOrder(t *testing.T) {
 	}
 }
 
-// A session that survives the loss of its backend does not wait for the id that
-// was known there alone.
+// A session that survives the loss of its backend does not wait for an id that only that backend
+// knew.
 func TestLastInsertIDOfALostBackend(t *testing.T) {
 	t.Parallel()
 	w := startFor(t, server(t), "", func(c *mysql.Config) {
@@ -152,7 +152,7 @@ func TestLastInsertIDOfALostBackend(t *testing.T) {
 		})
 	})
 	client := w.dial(nil)
-	for _, c := range []*wire{w.dial(nil), client} { // the first has weir ask for the table
+	for _, c := range []*wire{w.dial(nil), client} { // the first makes weir look up the table
 		if _, err := c.Exec(ctxFor(t), "INSERT INTO t (id, a) VALUES (100, 1)"); code(err) != mywire.ErrDuplicateKey {
 			t.Fatal(err)
 		}
@@ -168,8 +168,7 @@ func TestLastInsertIDOfALostBackend(t *testing.T) {
 	}
 }
 
-// A statement that was prepared in a database that is gone does not run in
-// another one.
+// A statement that was prepared in a database that was dropped does not run in another one.
 func TestPreparedInADatabaseThatIsGone(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (a int)")
@@ -192,7 +191,7 @@ func TestPreparedInADatabaseThatIsGone(t *testing.T) {
 	}
 }
 
-// A session that ends its own connection takes nobody else's statement with it.
+// A session that ends its own connection affects no other client's statement.
 func TestReleaseIsForTheSessionAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, set, end string }{
@@ -263,7 +262,7 @@ func TestLocksEndWithTheirSession(t *testing.T) {
 	}
 }
 
-// A client that waits for a connection which weir cannot open is told so in the end.
+// A client that waits for a connection that weir cannot open gets an error in the end.
 func TestWaitForAnUnreachableStateEnds(t *testing.T) {
 	t.Parallel()
 	db := database(t)
@@ -283,8 +282,8 @@ func TestWaitForAnUnreachableStateEnds(t *testing.T) {
 	}
 }
 
-// mute is a server that answers weir's own questions and leaves all others to
-// answer. It hangs up where that returns nil.
+// mute starts a server that answers weir's own queries itself and all others by calling answer.
+// If that returns nil, it closes the connection.
 func mute(t *testing.T, answer func(c *mywire.Client, sql string) []byte) mywire.ConnectConfig {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -328,7 +327,7 @@ func mute(t *testing.T, answer func(c *mywire.Client, sql string) []byte) mywire
 	return mywire.ConnectConfig{Address: ln.Addr().String(), User: "root", TLSMode: mywire.TLSDisabled}
 }
 
-// packetOf reads a command of one packet; of a long one, the beginning.
+// packetOf reads a command of one packet, or the first packet of a longer one.
 func packetOf(c *mywire.Client) (payload []byte, err error) {
 	var head [mywire.HeaderLen]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
@@ -340,7 +339,7 @@ func packetOf(c *mywire.Client) (payload []byte, err error) {
 	return payload, err
 }
 
-// values is a result of one row.
+// values returns a result of one row.
 func values(c *mywire.Client, list ...string) []byte {
 	row := make([][]byte, len(list))
 	for i, v := range list {
@@ -349,7 +348,7 @@ func values(c *mywire.Client, list ...string) []byte {
 	return mywire.AppendTextResult(nil, c.Caps, mywire.StatusAutocommit, list, [][][]byte{row})
 }
 
-// hiddenAnswer answers what weir asks by itself; nil for anything else.
+// hiddenAnswer answers weir's own queries. It returns nil for others.
 func hiddenAnswer(c *mywire.Client, payload []byte) []byte {
 	sql := string(payload[1:])
 	switch {
@@ -372,8 +371,8 @@ func hiddenAnswer(c *mywire.Client, payload []byte) []byte {
 	return nil
 }
 
-// A message that the server does not take holds up its client while it is written.
-// When the server hangs up on it, the client goes on.
+// While the server does not read a message, only that client waits. If the server then closes
+// the connection, the client goes on.
 func TestServerHangsUpOnALongMessage(t *testing.T) {
 	t.Parallel()
 	hangUp := make(chan struct{})
@@ -396,7 +395,7 @@ func TestServerHangsUpOnALongMessage(t *testing.T) {
 	client.send(message)
 	eventually(t, "the message is under way", func() bool {
 		n := w.snapshot().Loops[0].BytesIn - before
-		still := n == last // answers to weir's own questions count, too
+		still := n == last // answers to weir's own queries count, too
 		last = n
 		return still && n >= uint64(len(message))
 	})
@@ -449,8 +448,8 @@ func TestSettingsOfAFailedText(t *testing.T) {
 	})
 }
 
-// Without types, a bulk execution has those of the client's execution before, not
-// those of another client's.
+// A bulk execution without types uses those of the same client's previous execution, not those
+// of another client.
 func TestTypesOfABulkExecution(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "bulk executions")
@@ -469,8 +468,8 @@ func TestTypesOfABulkExecution(t *testing.T) {
 	}
 }
 
-// bulksWithoutTypes has two clients execute an INSERT in turns, in bulk and not, with
-// types and without, and returns what they were told and the numbers that arrived.
+// bulksWithoutTypes lets two clients execute an INSERT in turns, in bulk and not, with types and
+// without, and returns their answers and the numbers in the table.
 func bulksWithoutTypes(one, two speaker) (told, rows string) {
 	const insert = "INSERT INTO t (a) VALUES (?)"
 	_, p := one.told(mywire.ComStmtPrepare, mywire.AppendPrepare(nil, insert))
@@ -539,8 +538,8 @@ func TestVariablesOfATrigger(t *testing.T) {
 	}
 }
 
-// An id that is known to a connection of another class alone is asked for there,
-// and that connection stays for one client at a time.
+// If only a connection of another class knows an id, weir asks it there; that connection serves
+// one client at a time.
 func TestLastInsertIDAcrossClasses(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, a int)")
@@ -574,8 +573,8 @@ func TestLastInsertIDAcrossClasses(t *testing.T) {
 	}
 }
 
-// A trigger of another database says nothing about a table of the same name here: no
-// session keeps its connection for it.
+// A trigger in another database does not count for a table of the same name: no session keeps
+// its connection because of it.
 func TestTriggersOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	owner := server(t)
@@ -599,7 +598,7 @@ func TestTriggersOfAnotherDatabase(t *testing.T) {
 		}
 		writer.must(x.statement)
 		if x.pins {
-			// The session is the trigger's, whose user variable it has.
+			// The trigger set a user variable, so the session is pinned.
 			if got := writer.one("SELECT @fired"); got != other {
 				t.Errorf("%s: the variable is %s", x.statement, got)
 			}
@@ -613,7 +612,7 @@ func TestTriggersOfAnotherDatabase(t *testing.T) {
 		}
 		reader.must("COMMIT")
 	}
-	// And who goes to the other database is there.
+	// In the other database, the trigger counts.
 	writer.must("USE " + other)
 	writer.must("INSERT INTO same VALUES (1)")
 	if got := direct(t, owner, other).one("SELECT COUNT(*) FROM same"); got != "3" {
@@ -624,8 +623,7 @@ func TestTriggersOfAnotherDatabase(t *testing.T) {
 	}
 }
 
-// A file that the server has had enough of, or whose client leaves, takes nothing
-// else with it.
+// A file that the server stops reading, or whose client leaves, affects no other client.
 func TestLocalInfileThatEndsBadly(t *testing.T) {
 	t.Parallel()
 	owner := server(t)
@@ -645,7 +643,7 @@ func TestLocalInfileThatEndsBadly(t *testing.T) {
 		}
 	}
 	client, other := w.dial(local), w.dial(local)
-	load(client) // a file that is no number
+	load(client) // a file that does not hold numbers
 	line := append(mywire.AppendPacket(nil, 2, []byte("x\n")), mywire.AppendPacket(nil, 3, []byte("5\n"))...)
 	client.send(append(line, mywire.AppendPacket(nil, 4, nil)...))
 	if seq, payload := client.packet(); seq != 5 || mywire.ErrorCode(payload) == 0 {

@@ -17,14 +17,14 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// cacheSetup makes a table that tests change past weir: an answer with the old value
-// came from the cache.
+// cacheSetup makes a table that tests change on a direct connection: an answer with the old
+// value came from the cache.
 var cacheSetup = []string{
 	"CREATE TABLE kept (k int PRIMARY KEY, v text, at timestamptz DEFAULT '2026-02-03 04:05:06+00')", "INSERT INTO kept SELECT g, 'old' FROM generate_series(1, 20) g",
 	"GRANT ALL ON ALL TABLES IN SCHEMA public TO public",
 }
 
-// cached is what the cache counts of w's database.
+// cached returns the cache's counters of w's database.
 func (w *weir) cached() (s cache.Stats) {
 	w.tb.Helper()
 	for _, c := range w.snapshot().Caches {
@@ -47,7 +47,7 @@ func (w *weir) warm() {
 	})
 }
 
-// changes sets all values past weir.
+// changes sets all values on a direct connection.
 func (w *weir) changes(to string) {
 	w.tb.Helper()
 	if w.past == nil {
@@ -65,7 +65,7 @@ func startCache(t *testing.T, change func(*postgres.Config)) *weir {
 	return w
 }
 
-// raw is an answer as it came.
+// raw returns an answer byte for byte.
 func raw(ms []message) string {
 	var b bytes.Buffer
 	for _, m := range ms {
@@ -74,15 +74,15 @@ func raw(ms []message) string {
 	return b.String()
 }
 
-// binding is Bind with formats.
+// binding returns a Bind message with formats.
 func binding(stmt string, args pgwire.BindArgs) []byte {
 	return pgwire.AppendBind(nil, "", stmt, &args)
 }
 
 func all(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
-// An answer of the cache is the one that the server gave, byte for byte, whatever way the
-// statement is sent; and it is not given for another statement.
+// An answer from the cache is the server's, byte for byte, however the statement is sent, and is
+// not used for another statement.
 func TestCachedAnswerIsTheServers(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, nil)
@@ -164,7 +164,7 @@ func TestCachedAnswerIsTheServers(t *testing.T) {
 
 var inBinary = []byte{0, 1, 0, 1} // how many formats, and the one
 
-// Clients are told apart by what an answer depends on besides its text.
+// The cache distinguishes clients by everything else that an answer depends on.
 func TestCacheKnowsWhoAsks(t *testing.T) {
 	t.Parallel()
 	setup := append(slices.Clone(cacheSetup),
@@ -221,8 +221,8 @@ func TestCacheKnowsWhoAsks(t *testing.T) {
 	}
 }
 
-// A statement whose answer may not be kept runs as if it had no hint; the reason is counted and
-// reported.
+// A statement whose answer must not be cached runs as if it had no hint; the reason is counted
+// and reported.
 func TestCacheLeavesAlone(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, func(c *postgres.Config) { c.CacheMaxAnswer = 10000 })
@@ -312,7 +312,7 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 		"transaction": func(c *wire, v string) {
 			c.ask("BEGIN")
 			c.ask("UPDATE kept SET v = '" + v + "' WHERE k = 1")
-			w.wire().ask(read) // which does not see it, and is kept
+			w.wire().ask(read) // does not see the write, and is cached
 			c.ask("COMMIT")
 		},
 		"function": func(c *wire, v string) { c.ask("DO $$ BEGIN UPDATE kept SET v = '" + v + "' WHERE k = 1; END $$") },
@@ -331,7 +331,7 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 			step(writer, v)
 			writer.want(read, say(v))
 			writer.want(read, say(v))
-			other.want(read, say(v)) // what the writer has fetched is for others, too
+			other.want(read, say(v)) // the writer's answer serves others, too
 			last = v
 		}
 	}
@@ -345,7 +345,7 @@ func TestCachePurges(t *testing.T) {
 	for i, p := range []struct {
 		name   string
 		do     func()
-		spares bool // what has no tag
+		spares bool // answers without a tag stay
 	}{
 		{"PURGE CACHE", func() { proxytest.Command(t, w, "PURGE CACHE") }, false},
 		{"PURGE CACHE with a tag", func() { proxytest.Command(t, w, "PURGE CACHE prices") }, true},
@@ -394,7 +394,7 @@ func TestCachePurges(t *testing.T) {
 	}
 }
 
-// locked has all reads of the table wait until the returned function is called.
+// locked blocks all reads of the table until the returned function is called.
 func (w *weir) locked() (unlock func()) {
 	w.tb.Helper()
 	c := dialWire(w.tb, server(w.tb).Addr(), w.db)
@@ -403,7 +403,7 @@ func (w *weir) locked() (unlock func()) {
 	return func() { c.want("ROLLBACK", "ROLLBACK I") }
 }
 
-// waiting is how many sessions of the server wait for the lock.
+// waiting returns how many sessions of the server wait for the lock.
 func (w *weir) waiting() string {
 	w.tb.Helper()
 	c := dialWire(w.tb, server(w.tb).Addr(), w.db)
@@ -446,7 +446,7 @@ func TestCacheFetchesOnceForAll(t *testing.T) {
 	}
 }
 
-// While an answer is old it is given all the same, and one statement fetches it anew.
+// An answer older than its ttl is still used, while one statement fetches a new one.
 func TestCacheRefreshes(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, nil)
@@ -476,7 +476,7 @@ func TestCacheRefreshes(t *testing.T) {
 			eventually(t, "it is new", func() bool { return fresh(c) == fmt.Sprintf("[v] (v%d) SELECT_1 I", n) })
 		})
 	}
-	// A refresh that waits holds up nobody: the old answer is given meanwhile.
+	// A refresh that waits delays no client: the old answer is used meanwhile.
 	c := w.wire()
 	read := func() string { return c.ask("/* ttl:2 */ SELECT v AS held FROM kept WHERE k = 2") }
 	var got string
@@ -498,12 +498,13 @@ func TestCacheRefreshes(t *testing.T) {
 	})
 }
 
-// Statements that a client sends behind its own fetching one are not part of the kept answer.
+// The answers to statements that a client sends after the one that fetches are not part of the
+// cached answer.
 func TestCacheKeepsOneAnswer(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, nil)
 	for range 3 {
-		w.wire().want("SELECT v FROM kept WHERE v = 'old' AND k = 1", "[v] (old) SELECT_1 I") // cheap from now on
+		w.wire().want("SELECT v FROM kept WHERE v = 'old' AND k = 1", "[v] (old) SELECT_1 I") // known as cheap from now on
 	}
 	for k := range 10 {
 		c := w.wire()
@@ -519,7 +520,7 @@ func TestCacheKeepsOneAnswer(t *testing.T) {
 	}
 }
 
-// Random keys do not take more room than there is.
+// Random keys do not make the cache larger than its limit.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, func(c *postgres.Config) { c.CacheSize = 1 << 20 })
@@ -539,8 +540,8 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// Many clients read, write, purge, cancel and leave at once. Nobody reads less than it has
-// written, and nobody a value of another key.
+// Many clients read, write, purge, cancel and leave at once. No client reads an older value than
+// it has written, or a value of another key.
 func TestCacheStorm(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE n (k int PRIMARY KEY, v bigint NOT NULL)", "INSERT INTO n SELECT g, g * 1000000 FROM generate_series(0, 9) g")

@@ -46,8 +46,8 @@ func (w *weir) sessions() int {
 	return countOnServer(w.tb, "SELECT count(*) FROM pg_stat_activity WHERE datname = '"+w.db+"'")
 }
 
-// TestPauseWaitsForTransactions: a transaction under way ends, what is new waits, and
-// PAUSE returns when the server has no session left.
+// TestPauseWaitsForTransactions checks that under PAUSE an open transaction can finish, new
+// statements wait, and PAUSE returns when the server has no session left.
 func TestPauseWaitsForTransactions(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"the database", "all"} {
@@ -111,11 +111,11 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 	}
 }
 
-// loadTables are what a load counts in.
+// loadTables are the tables in which a load counts.
 var loadTables = []string{"CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"}
 
-// load starts a load on w's database, which has counters: in transactions, in groups, and
-// reading in between.
+// load starts a load on w's database that increments counters in transactions and in groups, and
+// reads in between.
 func (w *weir) load(t *testing.T) *proxytest.Load {
 	t.Helper()
 	return proxytest.NewLoad(t, func(k int) func(i int) (bool, error) {
@@ -140,7 +140,7 @@ func (w *weir) load(t *testing.T) *proxytest.Load {
 	})
 }
 
-// end ends a load, whose counters are in the database that dsn names.
+// end ends a load, and checks its counters in the database that dsn names.
 func end(t *testing.T, l *proxytest.Load, dsn string) {
 	t.Helper()
 	l.End(func() (sum int64, err error) {
@@ -172,8 +172,8 @@ func TestPauseUnderLoad(t *testing.T) {
 	end(t, l, server(t).DSN(w.db))
 }
 
-// TestServerRestartsUnderPause: PAUSE, a restart of the server and RESUME cost a load
-// that goes on all the while not one error.
+// TestServerRestartsUnderPause restarts the server between PAUSE and RESUME: a load that goes on
+// meanwhile must see no error.
 func TestServerRestartsUnderPause(t *testing.T) {
 	t.Parallel()
 	own := trusting(t)
@@ -192,8 +192,8 @@ func TestServerRestartsUnderPause(t *testing.T) {
 	end(t, l, own.DSN("postgres"))
 }
 
-// TestPausedForTooLong: who waits longer than --queue-timeout is told why, a login
-// longer than --login-timeout too.
+// TestPausedForTooLong checks that a statement that waits longer than --queue-timeout, and a
+// login longer than --login-timeout, get an error with the reason.
 func TestPausedForTooLong(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) {
@@ -217,8 +217,8 @@ func TestPausedForTooLong(t *testing.T) {
 	})
 }
 
-// TestPauseIsGivenUp: an administrator who hangs up, or another who resumes, ends
-// the wait of PAUSE.
+// TestPauseIsGivenUp checks that PAUSE stops waiting when its client disconnects, or when
+// another one runs RESUME.
 func TestPauseIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)
@@ -243,8 +243,8 @@ func TestPauseIsGivenUp(t *testing.T) {
 	holder.want("COMMIT", "COMMIT I")
 }
 
-// TestReconnect: backends are replaced when they are free, and WAIT_CLOSE waits for
-// that.
+// TestReconnect checks that backends are replaced when they are free, and that WAIT_CLOSE waits
+// for that.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)
@@ -322,7 +322,7 @@ func TestKillFromTheConsole(t *testing.T) {
 	w.wire().want("SELECT count(*) AS n FROM t", "[n] (0) SELECT_1 I")
 }
 
-// A process notes what the console asks of it.
+// A process records the requests of the console.
 type process struct {
 	reload error
 	ended  chan core.ShutdownMode
@@ -370,8 +370,8 @@ func TestConsoleAsksTheProcess(t *testing.T) {
 	}
 }
 
-// TestConsoleDoubtsNames: a command for a database that nobody has used is carried out, and
-// its sender is told so, in case its name is mistyped.
+// TestConsoleDoubtsNames checks that a command for a database that no client has used is
+// executed, with a notice in case the name is mistyped.
 func TestConsoleDoubtsNames(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)
@@ -398,8 +398,8 @@ func TestConsoleDoubtsNames(t *testing.T) {
 	}
 }
 
-// TestShutdownWaits: for servers, SHUTDOWN lets transactions end; for clients, it
-// waits until they have left by themselves. In both cases nobody new is taken.
+// TestShutdownWaits checks that SHUTDOWN WAIT_FOR_SERVERS waits for transactions and
+// WAIT_FOR_CLIENTS for clients, and that both refuse new clients.
 func TestShutdownWaits(t *testing.T) {
 	t.Parallel()
 	for _, how := range []core.ShutdownMode{core.ShutdownAfterServers, core.ShutdownAfterClients, core.ShutdownNow} {
@@ -452,7 +452,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		next.PoolSize = []int{1, 12, 3}[round%3]
 		next.Users = []postgres.User{{Name: fmt.Sprintf("user%d", round), Secret: pgwire.Secret{}}}
 		next.NoSoloLane, next.NoRowsLane = round%2 == 0, round%2 == 0
-		next.Mode, next.Listen = "session", "127.0.0.1:1" // which stay as they are
+		next.Mode, next.Listen = "session", "127.0.0.1:1" // a reload does not change these
 		if err := w.Reload(next); err != nil {
 			t.Fatal(err)
 		}
@@ -468,8 +468,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestPauseLetsGoOfLookups: the connection on which secrets are looked up is closed,
-// too.
+// TestPauseLetsGoOfLookups checks that PAUSE also closes the connection on which secrets are
+// looked up.
 func TestPauseLetsGoOfLookups(t *testing.T) {
 	t.Parallel()
 	db := database(t)

@@ -19,10 +19,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// TestServerKilledMidGroupLosesNoAcknowledgedRow crashes the server under load.
-// Every acknowledged row must be there afterwards, and none may be there that
-// nobody wrote, or twice. A row may be there unacknowledged only if its client
-// saw its connection break.
+// TestServerKilledMidGroupLosesNoAcknowledgedRow crashes the server under load. Afterwards every
+// acknowledged row must exist, none may exist twice, and none that was not written. An
+// unacknowledged row may exist only if its client saw an error.
 func TestServerKilledMidGroupLosesNoAcknowledgedRow(t *testing.T) {
 	t.Parallel()
 	for _, lane := range lanes {
@@ -114,8 +113,8 @@ func TestServerKilledMidGroupLosesNoAcknowledgedRow(t *testing.T) {
 	}
 }
 
-// TestCutConnectionIsReportedNeverRetried cuts the connections to the server,
-// not the server: what it has received it completes.
+// TestCutConnectionIsReportedNeverRetried cuts the connections to the server, which goes on and
+// completes what it has received.
 func TestCutConnectionIsReportedNeverRetried(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE c (k bigint)")
@@ -140,7 +139,7 @@ func TestCutConnectionIsReportedNeverRetried(t *testing.T) {
 						c.send(run("/* batch */ INSERT INTO c VALUES ($1)", strconv.FormatInt(next.Add(1), 10)))
 						got, err := c.until(pgwire.ServerReady)
 						if e := errorIn(got); err == nil && e != nil && e.Code == pgwire.CodeConnectionUnable && !cutting.Load() {
-							continue // on a busy machine the little patience may not be enough
+							continue // on a busy machine the short timeout may not be enough
 						}
 						if err != nil || errorIn(got) != nil {
 							failed.Add(1)
@@ -379,7 +378,7 @@ func TestServerThatIsAwayIsWaitedForAndReported(t *testing.T) {
 	if err := relay.Refuse(false); err != nil {
 		t.Fatal(err)
 	}
-	// The session lives on, once the server is reached within the patience.
+	// The session goes on if the server can be reached in time.
 	eventually(t, "an answer when the server is back", func() bool { return c.ask("SELECT 2 AS x") == "[x] (2) SELECT_1 I" })
 }
 
@@ -396,7 +395,7 @@ func TestTerminatedBackendEndsOnlyItsStatement(t *testing.T) {
 		t.Errorf("terminated in a transaction: %s; directly there is one FATAL:57P01", r)
 	}
 	other.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
-	// Idle backends are terminated unseen.
+	// Idle backends are terminated without any client noticing.
 	for range 3 {
 		onServer(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+db+"'")
 		eventually(t, "weir has noticed", func() bool { return w.pool().Backends == 0 })
@@ -511,8 +510,8 @@ func TestTimeoutsOfAClientActOnItsOwnGroupedWrite(t *testing.T) {
 	patient.want("SELECT n FROM d WHERE k = 0", "[n] (6) SELECT_1 I")
 }
 
-// FuzzClientBytes sends any bytes into a session on a real server. Whatever
-// they are, the proxy must go on serving others.
+// FuzzClientBytes sends arbitrary bytes in a session on a real server. The proxy must go on
+// serving other clients.
 func FuzzClientBytes(f *testing.F) {
 	f.Add(query("SELECT 1"))
 	f.Add(run("SELECT $1::int", "1"))
@@ -538,8 +537,8 @@ func FuzzClientBytes(f *testing.F) {
 	})
 }
 
-// A connection that is lost while it is brought into a client's settings has had nothing
-// of the client's: that runs on another, as if the first had never been.
+// If a connection is lost while weir replays a client's settings on it, nothing of the client's
+// statement was sent, so it runs on another connection.
 func TestConnectionLostBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	relay := labtest.Relay(t, server(t).Addr())

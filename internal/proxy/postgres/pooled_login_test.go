@@ -23,7 +23,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A serverLog is what a server has logged.
+// A serverLog holds what a server has logged.
 type serverLog struct {
 	mu   gosync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -41,7 +41,7 @@ func (l *serverLog) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// forget drops what was logged until now: up to a mark, which the server is to log.
+// forget drops what was logged until now, up to a mark that it makes the server log.
 func (l *serverLog) forget(ctx context.Context, log func(mark string) error) error {
 	mark := fmt.Sprintf("mark %p %s", l, time.Now())
 	if err := log(mark); err != nil {
@@ -66,7 +66,7 @@ func loggedServer(t *testing.T, auth lab.Auth, tlsMode lab.TLSMode) (*lab.Postgr
 	return ownServer(t, serverKind{auth: auth, tls: tlsMode})
 }
 
-// loggedServers makes one of each kind, for cases that run one after the other.
+// loggedServers starts one server for each kind of authentication, which sequential cases share.
 func loggedServers(t *testing.T) func(auth lab.Auth) (*lab.Postgres, *serverLog) {
 	type logged struct {
 		own *lab.Postgres
@@ -83,7 +83,7 @@ func loggedServers(t *testing.T) func(auth lab.Auth) (*lab.Postgres, *serverLog)
 	}
 }
 
-// checked is how logins were decided.
+// checked returns how logins were decided.
 func (w *weir) checked() map[string]uint64 {
 	counts := make(map[string]uint64)
 	for _, c := range w.snapshot().Checks {
@@ -92,7 +92,7 @@ func (w *weir) checked() map[string]uint64 {
 	return counts
 }
 
-// A login costs the server a connection only where weir cannot know what it would say.
+// A login costs the server a connection only where weir cannot know how the server would decide.
 func TestLoginsArePooled(t *testing.T) {
 	t.Parallel()
 	plain, err := pgwire.ParseSecret("secret")
@@ -149,7 +149,7 @@ func TestLoginsArePooled(t *testing.T) {
 			}
 			opened := log.count(authorized) - before
 			counts := w.checked()
-			// A machine that halts for long makes weir ask again; hence not exactly.
+			// If the machine pauses for long, weir asks again, so the number is not exact.
 			if n := counts[c.pooled]; n < logins-5 {
 				t.Errorf("logins were decided %v, want them %s", counts, c.pooled)
 			}
@@ -162,7 +162,8 @@ func TestLoginsArePooled(t *testing.T) {
 	}
 }
 
-// A pooled login sees what one at the server would: users that are gone, and how sessions begin.
+// A pooled login has the same result as one at the server: dropped users are refused, and
+// sessions begin with the current settings.
 func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	own, log := loggedServer(t, lab.SCRAM, lab.TLSOff)
@@ -268,7 +269,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	admin("REVOKE CONNECT ON DATABASE shop FROM bob", "DROP ROLE bob")
 	want("a role that was dropped", "secret", "28P01")
 	want("a role that was dropped, again", "secret", "28P01")
-	// Another one of its name is another one.
+	// A new role with the same name is another role.
 	admin("CREATE ROLE bob LOGIN PASSWORD 'fresh'", "GRANT CONNECT ON DATABASE shop TO bob")
 	want("the old one's password", "secret", "28P01")
 	if got := one(want("a new one", "fresh", ""), "SHOW work_mem"); got == "7MB" {
@@ -276,8 +277,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	}
 }
 
-// A restart of the server between two logins is nobody's error, and while it is down
-// they wait.
+// A restart of the server between two logins causes no error, and while it is down logins wait.
 func TestPooledLoginsOutliveTheServer(t *testing.T) {
 	t.Parallel()
 	for _, auth := range []lab.Auth{lab.SCRAM, lab.MD5} {
@@ -299,7 +299,7 @@ func TestPooledLoginsOutliveTheServer(t *testing.T) {
 			if err := own.Restart(ctxFor(t)); err != nil {
 				t.Fatal(err)
 			}
-			// weir knows what it takes to log in as bob, so nobody has to log in again.
+			// weir can log in as bob, so no client has to log in again.
 			eventually(t, "who was there goes on", func() bool {
 				_, err := stays.Exec(ctxFor(t), "SELECT 1").ReadAll()
 				return err == nil
@@ -319,8 +319,8 @@ func TestPooledLoginsOutliveTheServer(t *testing.T) {
 	}
 }
 
-// A user who does not exist, or has no password or one in another form, sees what others see, at
-// the first try and later.
+// A user that does not exist, or has no password or one in another form, sees the same messages
+// as others, at the first attempt and later.
 func TestPooledLoginsDoNotTellWhoExists(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)
@@ -464,13 +464,14 @@ func TestAStormOfPooledLogins(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Those of a user who was never asked for may come together, and ask together.
+	// Logins of a user that was not looked up before may come at the same time, and are looked
+	// up together.
 	if n := log.count("connection received") - before; n > 2*each {
 		t.Errorf("%d logins cost %d connections", 3*each, n)
 	}
 }
 
-// A slowConn lets its writes from the third on, which prove the password, wait.
+// A slowConn delays its writes from the third on, which prove the password.
 type slowConn struct {
 	net.Conn
 	writes  int
@@ -486,8 +487,8 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A client that takes its time to prove itself is let in as the server says then, and
-// not as it said when the client began.
+// A client that proves its password slowly is judged by what the server says at the end, not
+// when the client began.
 func TestASlowProofSeesWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)
@@ -520,7 +521,7 @@ func TestASlowProofSeesWhatHasChanged(t *testing.T) {
 		if revoke != "" {
 			sqlOn(t, own.DSN("postgres"), revoke)
 		}
-		time.Sleep(1100 * time.Millisecond) // longer than weir believes what it was told
+		time.Sleep(1100 * time.Millisecond) // longer than weir uses the server's answer
 		close(release)
 		if err := <-done; (err == nil) != (revoke == "") || (revoke != "" && sqlState(err) != pgwire.CodeInvalidAuthorization) {
 			t.Errorf("after %q: %v", revoke, err)
@@ -528,8 +529,8 @@ func TestASlowProofSeesWhatHasChanged(t *testing.T) {
 	}
 }
 
-// Sessions of the server read its files each by itself after a reload, which is no
-// reason to ask again and again.
+// After a reload each session of the server reads its files by itself, which must not make weir
+// ask again and again.
 func TestPooledLoginsAfterAReload(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)
@@ -550,7 +551,7 @@ func TestPooledLoginsAfterAReload(t *testing.T) {
 	}
 	storm()
 	sqlOn(t, own.DSN("postgres"), "SELECT pg_reload_conf()")
-	storm() // the server is asked once more, by each of the sessions that weir asks on
+	storm() // weir asks the server once more, on each of its sessions for that
 	before := w.checked()["scram-sha-256 pooled"]
 	storm()
 	if n := w.checked()["scram-sha-256 pooled"] - before; n < 70 {
@@ -558,8 +559,8 @@ func TestPooledLoginsAfterAReload(t *testing.T) {
 	}
 }
 
-// A password of weir's own that the server refuses is a warning; clients with the right
-// one of their own log in nevertheless.
+// If the server refuses weir's own password, the log has a warning; clients with the right
+// password can log in nevertheless.
 func TestWarnsOfARefusedLoginOfItsOwn(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)

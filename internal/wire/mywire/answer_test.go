@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// event is one thing that a walk tells, with what was known then.
+// event is one event that a walk reports, with what was known at that time.
 type event struct {
 	Event  Event
 	At     int // bytes of the answer so far
@@ -33,16 +33,16 @@ func (a *Answer) snapshot(e Event, at int) event {
 	}
 }
 
-// walk feeds stream to an Answer in pieces that end at the given offsets, and
-// returns what it told. Requests for data are answered with one packet.
+// walk feeds stream to an Answer in pieces that end at the given offsets, and returns the
+// events. It answers requests for data with one packet.
 func walk(command byte, caps Caps, stream []byte, cuts ...int) (events []event, end int, err error) {
 	var a Answer
 	a.Reset(command, caps)
 	at := 0
 	for _, cut := range append(cuts, len(stream)) {
 		for at < cut {
-			// A piece of its own memory, overwritten afterwards: what the
-			// Answer needs later, it has to keep.
+			// Each piece has its own memory, which is overwritten afterwards: the Answer must
+			// copy what it needs later.
 			piece := bytes.Clone(stream[at:cut])
 			n, e, err := a.Feed(piece)
 			at += n
@@ -70,8 +70,8 @@ func walk(command byte, caps Caps, stream []byte, cuts ...int) (events []event, 
 	return events, at, nil
 }
 
-// oracle does what Answer does, slowly: it needs the whole stream, takes it
-// apart into messages first, and then reads them like a client does.
+// oracle does the same as Answer, slowly: it needs the whole stream, splits it into messages
+// first, and then reads them as a client does.
 type oracle struct {
 	caps    Caps
 	command byte
@@ -350,8 +350,8 @@ func (o *oracle) login() error {
 	}
 }
 
-// agree checks that an Answer, fed by the given cuts, tells what the oracle
-// tells.
+// agree checks that an Answer, fed in pieces at the given cuts, reports the same events as the
+// oracle.
 func agree(t *testing.T, command byte, caps Caps, stream []byte, cuts ...int) {
 	t.Helper()
 	o := &oracle{caps: caps, command: command, left: stream}
@@ -362,7 +362,7 @@ func agree(t *testing.T, command byte, caps Caps, stream []byte, cuts ...int) {
 		if err == nil && len(events) > 0 && events[len(events)-1].Event == EventDone {
 			t.Fatalf("command %#02x: %+v, want an error\n%x", command, events, stream)
 		}
-		return // how much of a broken stream is read before it shows, is open
+		return // how far a broken stream is read before the error is unspecified
 	case errors.Is(wantErr, errShort):
 		if err == nil && len(events) > 0 && events[len(events)-1].Event == EventDone {
 			t.Fatalf("command %#02x: done with %+v, and the stream is cut\n%x", command, events, stream)
@@ -455,7 +455,7 @@ func (s *answers) prepared(params, columns int) *answers {
 	return s.definitions(params).definitions(columns)
 }
 
-// scripted lists answers of every kind.
+// scripted returns answers of every kind.
 func scripted(caps Caps) map[string]struct {
 	command byte
 	stream  []byte

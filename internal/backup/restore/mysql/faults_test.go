@@ -32,8 +32,8 @@ const numbers = `(SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS g FROM
  (SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) c,
  (SELECT 0 AS n UNION SELECT 1 UNION SELECT 2) d) numbers`
 
-// three are three tables of some chunks each, by keys of three kinds, with an
-// index and a foreign key.
+// three creates three tables of several chunks each, with keys of three kinds, an index and a
+// foreign key.
 const three = `
 CREATE TABLE a (id bigint unsigned NOT NULL PRIMARY KEY, x varchar(300), one int DEFAULT 1);
 INSERT INTO a (id, x) SELECT g * 3, repeat(sha2(g, 256), 4) FROM ` + numbers + `;
@@ -63,8 +63,8 @@ func finished(t *testing.T, done <-chan error) error {
 	}
 }
 
-// TestRanges splits tables by integers, by a composite key of strings, and by bytes,
-// and puts them together again.
+// TestRanges splits tables by integers, by a composite key of strings, and by bytes, and
+// restores them.
 func TestRanges(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, three)
@@ -78,9 +78,9 @@ func TestRanges(t *testing.T) {
 	})
 }
 
-// TestWritersDoNotShow moves money between tables all the while: the sum in the
-// backup is the one that never changes, and the log replayed from the backup's
-// position makes of the copy what the source has become.
+// TestWritersDoNotShow keeps moving money between tables: the sum in the backup must be the
+// constant one, and after a replay of the log from the backup's position the copy must equal the
+// source.
 func TestWritersDoNotShow(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, `
@@ -124,10 +124,10 @@ ANALYZE TABLE one, two;`)
 			return err
 		})
 		g.Wait(t)
-		for range 4 { // one is left over from before, and each writer may only now say so of its last
+		for range 4 { // one may be left over, and each writer may still report an earlier transaction
 			<-moved
 		}
-		stop() // what they write from now on is only more of the same
+		stop() // enough was written
 		wg.Wait()
 		g.Release()
 		if err := finished(t, done); err != nil {
@@ -158,8 +158,8 @@ ANALYZE TABLE one, two;`)
 	})
 }
 
-// TestAlterWaitsForBackup alters and drops tables that the backup has not read yet:
-// they wait until it has, and it does not wait for them.
+// TestAlterWaitsForBackup alters and drops tables that the backup has not read yet: these
+// statements must wait for the backup, and not the other way round.
 func TestAlterWaitsForBackup(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, three)
@@ -187,8 +187,8 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	})
 }
 
-// TestTablesWithoutTransactions are locked until they are copied, or copied as they
-// are, which the manifest says.
+// TestTablesWithoutTransactions checks that tables without transactions are locked until they
+// are copied, or copied without a lock, and that the manifest says which.
 func TestTablesWithoutTransactions(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		script := ""
@@ -227,8 +227,8 @@ func TestTablesWithoutTransactions(t *testing.T) {
 	})
 }
 
-// TestKilledBackupResumes kills a backup at several places, changes one table, and
-// resumes: what has not changed is kept, what has is not.
+// TestKilledBackupResumes kills a backup at several places, changes one table and resumes: only
+// chunks of unchanged tables are kept.
 func TestKilledBackupResumes(t *testing.T) {
 	places := []int{1, 45}
 	if testkit.All() {
@@ -259,15 +259,15 @@ func TestKilledBackupResumes(t *testing.T) {
 	}
 }
 
-// TestKilledRestoreResumes kills a restore at several places and resumes it: at the last ones
-// with one of everything.
+// TestKilledRestoreResumes kills a restore at several places and resumes it, at the last places
+// with a database that has every kind of object.
 func TestKilledRestoreResumes(t *testing.T) {
 	type place struct {
 		part string
 		n    int
 	}
 	rows := []place{{"data/b/", 5}}
-	if testkit.All() { // more of its kind
+	if testkit.All() { // more places like it
 		rows = append(rows, place{"data/", 0}, place{"data/a/", 2})
 	}
 	const isam = "CREATE TABLE isam (id int, KEY (id)) ENGINE=MyISAM; INSERT INTO isam VALUES (1);"
@@ -290,7 +290,7 @@ func TestKilledRestoreResumes(t *testing.T) {
 					target := r.db + "_again"
 					r.createDB(target)
 					archivetest.KillAt(r.t, "restore", r.m.DSN(target), dir, c.part, c.n)
-					// The server ends the sessions of the dead in its own time.
+					// The server ends the killed process's sessions some time later.
 					r.until("SELECT count(*) FROM information_schema.processlist WHERE db = '"+target+"'", "0")
 					o := restore.Options{DSN: r.m.DSN(target)}
 					if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--resume") {
@@ -311,8 +311,8 @@ func TestKilledRestoreResumes(t *testing.T) {
 	}
 }
 
-// TestConnectionCut drops a connection in the middle of rows, of a backup and of a
-// restore. Both say so, leave something to resume, and can be.
+// TestConnectionCut drops a connection of a backup and of a restore in the middle of rows. Both
+// must report it, and can be resumed.
 func TestConnectionCut(t *testing.T) {
 	r := newRig(t, server(t, lab.FlavorMariaDB), three)
 	relay := labtest.Relay(t, r.m.Addr())
@@ -387,8 +387,8 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// TestTablesInMemoryAfterACrash: a server that is started again keeps the
-// journal of a restore, and the tables in memory whose rows the journal records are empty.
+// TestTablesInMemoryAfterACrash restarts a server during a restore: the journal survives, but
+// the MEMORY tables whose rows it records as loaded are empty, and must be loaded again.
 func TestTablesInMemoryAfterACrash(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		m = other(t, m)
@@ -430,8 +430,8 @@ CREATE TABLE later (id int PRIMARY KEY, x varchar(300)); INSERT INTO later SELEC
 	})
 }
 
-// TestTablesDroppedBeforeResume: a resumed restore makes tables again that were dropped since
-// they were restored, with their rows, indexes and triggers.
+// TestTablesDroppedBeforeResume checks that a resumed restore recreates tables that were dropped
+// after they had been restored, with rows, indexes and triggers.
 func TestTablesDroppedBeforeResume(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, three+`CREATE TABLE plain (id int NOT NULL PRIMARY KEY, x int, KEY by_x (x)) ENGINE=MyISAM; INSERT INTO plain VALUES (1, 1), (2, 2);
@@ -491,7 +491,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := r.backupCtx(t.Context(), backup.Options{}, archive.Options{ID: "full"}); !errors.Is(err, archive.ErrFull) {
 		t.Errorf("error: %v", err)
 	}
-	// The same is done to completion when there is room.
+	// The same backup succeeds when there is room.
 	if out, err := exec.Command("mount", "-o", "remount,size=64m", dir).CombinedOutput(); err != nil {
 		t.Fatalf("remount: %v: %s", err, out)
 	}
@@ -504,8 +504,8 @@ func TestDiskFull(t *testing.T) {
 	r.restored(restore.Options{})
 }
 
-// TestEmptyAndMany backs up a database without anything, and one of 500 tables;
-// WEIR_TEST_TABLES says how many else, as make torture does.
+// TestEmptyAndMany backs up an empty database, and one with 500 tables, or as many as
+// WEIR_TEST_TABLES says, which make torture sets.
 func TestEmptyAndMany(t *testing.T) {
 	testkit.Long(t, "backs up hundreds of tables")
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
@@ -570,7 +570,7 @@ func TestParts(t *testing.T) {
 		if _, err := r.restoreCtx(t.Context(), o); err == nil {
 			t.Error("--clean without --if-exists of what does not exist succeeded")
 		}
-		r.client(target, "DROP TABLE weir_restore") // which begins anew
+		r.client(target, "DROP TABLE weir_restore") // so that the next restore starts from the beginning
 		o.IfExists, o.Stop = true, false
 		if _, err := r.restoreCtx(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -595,8 +595,8 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// TestPartBesideOwn restores one table beside one of the same name: neither the
-// restore nor one that is to continue it drops it.
+// TestPartBesideOwn restores one table where another table has its name: neither the restore nor
+// its --resume may drop that table.
 func TestPartBesideOwn(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1), (2);")
@@ -618,8 +618,8 @@ func TestPartBesideOwn(t *testing.T) {
 	})
 }
 
-// TestAccounts restores users and grants of a cluster into another server, by an
-// account that may lock tables and no more than that.
+// TestAccounts restores users and grants of a cluster into another server, and backs up with
+// accounts of few privileges.
 func TestAccounts(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		m = other(t, m)
@@ -637,7 +637,7 @@ func TestAccounts(t *testing.T) {
 				t.Errorf("%s\ncopy   %s\nsource %s", sql, got, want)
 			}
 		}
-		// Without RELOAD, LOCK TABLES does; without that, one session alone.
+		// Without RELOAD, LOCK TABLES suffices; without that, a single session.
 		r.client("", "CREATE USER 'small'@'%' IDENTIFIED BY ''; GRANT SELECT, SHOW VIEW, TRIGGER, LOCK TABLES ON "+r.db+".* TO 'small'@'%'")
 		dsn := strings.Replace(m.DSN(r.db), "root@", "small@", 1)
 		if res := r.backup(backup.Options{DSN: dsn}, archive.Options{Label: "small"}); res.Lock != "lock tables" {
@@ -653,8 +653,8 @@ func TestAccounts(t *testing.T) {
 	})
 }
 
-// TestStreamResumes archives a log that grows, in runs that end in between, beside
-// one that runs all the while.
+// TestStreamResumes archives a growing log in several runs, and by one continuous run, and
+// compares the two.
 func TestStreamResumes(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, "CREATE TABLE x (id int NOT NULL PRIMARY KEY, t text)")

@@ -24,7 +24,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// other starts a server of the test's own, of the flavor of m.
+// other starts a server of the same engine as m, for this test alone.
 func other(t *testing.T, m *lab.MySQL) *lab.MySQL {
 	t.Helper()
 	if m.Flavor() == lab.FlavorMySQL {
@@ -33,7 +33,7 @@ func other(t *testing.T, m *lab.MySQL) *lab.MySQL {
 	return labtest.MariaDB(t, config(m.Flavor()))
 }
 
-// logs is where a test archives binary logs.
+// logs returns the storage in which a test archives binary logs.
 func (r *rig) logs() archive.Storage {
 	r.t.Helper()
 	s, err := archive.NewLocal(r.t.TempDir())
@@ -47,7 +47,7 @@ func start(m *archive.Manifest) binlog.Position {
 	return binlog.Position{File: m.Position.Binlog, Pos: uint64(m.Position.Offset)}
 }
 
-// stream archives all that the server has.
+// stream archives the server's whole binary log from a position, and returns where it ends.
 func (r *rig) stream(s archive.Storage, from binlog.Position) binlog.Position {
 	r.t.Helper()
 	end, err := dump.StreamBinlog(r.t.Context(), dump.BinlogOptions{DSN: r.m.DSN(""), Storage: s, Start: from, UntilEnd: true, SegmentBytes: 2000})
@@ -57,7 +57,7 @@ func (r *rig) stream(s archive.Storage, from binlog.Position) binlog.Position {
 	return end
 }
 
-// into restores the latest backup into another server under the same name.
+// into returns a rig that restores the latest backup into another server, under the same name.
 func (r *rig) into(m *lab.MySQL) *rig {
 	r.t.Helper()
 	to := &rig{t: r.t, m: m, db: r.db, repo: r.repo}
@@ -67,8 +67,8 @@ func (r *rig) into(m *lab.MySQL) *rig {
 	return to
 }
 
-// TestReplay restores a backup and replays the log behind it: to the end, to a
-// position, to a GTID, to a moment.
+// TestReplay restores a backup and replays the log from there: to the end, to a position, to a
+// GTID, to a time.
 func TestReplay(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, zoo(t, m)+"CREATE TABLE steps (id int NOT NULL PRIMARY KEY, at timestamp(6) NULL) ENGINE=InnoDB; INSERT INTO steps VALUES (0, NULL);")
@@ -90,7 +90,7 @@ func TestReplay(t *testing.T) {
 			case 4:
 				r.client("", "SET sql_mode = 'ANSI_QUOTES', time_zone = '+05:00'; USE "+r.db+`; ALTER TABLE "steps" ADD COLUMN "extra" varchar(30) DEFAULT 'ü'; CREATE TABLE stamped (t timestamp DEFAULT '2020-02-02 02:02:02');`)
 			case 5:
-				// Servers note commits to the second.
+				// Servers record the time of a commit to the second.
 				r.until("SELECT now(6) > at + INTERVAL 1100000 MICROSECOND FROM "+r.db+".steps WHERE id = 5", "1")
 				moment = time.Unix(r.number("SELECT FLOOR(UNIX_TIMESTAMP(at)) + 1 FROM "+r.db+".steps WHERE id = 5"), 0).Add(-time.Microsecond)
 			}
@@ -126,7 +126,7 @@ func TestReplay(t *testing.T) {
 				t.Errorf("until a %s: the last step is %d instead of %d", c.name, got, c.want)
 			}
 		}
-		// A segment that is lost is found.
+		// A lost segment is noticed.
 		all, err := my.ListLogs(t.Context(), logs, "")
 		if err != nil || len(all) < 4 {
 			t.Fatalf("%d segments, %v", len(all), err)
@@ -151,8 +151,8 @@ func (r *rig) number(sql string) int64 {
 	return n
 }
 
-// until polls a query for an answer, in one session: a client for each time would be
-// most of what the machine does meanwhile.
+// until polls a query until it returns want. It uses one session, because starting a client each
+// time would take most of the CPU.
 func (r *rig) until(sql, want string) {
 	r.t.Helper()
 	s := r.session("")
@@ -167,7 +167,7 @@ func (r *rig) until(sql, want string) {
 	}, func() string { return fmt.Sprintf("%s is %q and never %q", sql, got, want) })
 }
 
-// lastGTID is that of the last transaction of the server.
+// lastGTID returns the GTID of the server's last transaction.
 func (r *rig) lastGTID(s *my.Session) binlog.GTID {
 	r.t.Helper()
 	if r.maria() {
@@ -198,9 +198,9 @@ func (r *rig) lastGTID(s *my.Session) binlog.GTID {
 	return g
 }
 
-// rotate begins another file of the binary log. MariaDB notes in it, when its engine
-// has written down what is in the older ones, that these are needed no more: until
-// it has, the log may grow at any time without anybody's doing.
+// rotate begins another file of the binary log. When MariaDB's engine has flushed what is in the
+// older files, the server writes a checkpoint event into the new one. rotate waits for that,
+// because until then the log may grow by itself.
 func (r *rig) rotate() {
 	r.t.Helper()
 	r.client("", "FLUSH BINARY LOGS")
@@ -220,8 +220,8 @@ func (r *rig) rotate() {
 	}, func() string { return fmt.Sprintf("the server still needs logs before %s:\n%s", file, events) })
 }
 
-// TestReplayOfOneDatabase takes what changes that database, whatever the default database
-// was, and nothing that changes others.
+// TestReplayOfOneDatabase replays what changes that database, whatever the client's default
+// database was, and nothing that changes others.
 func TestReplayOfOneDatabase(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, "CREATE TABLE x (id int PRIMARY KEY); CREATE TABLE old (id int);")
@@ -252,7 +252,7 @@ func TestReplayOfOneDatabase(t *testing.T) {
 		if got := to.client("", "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+beside+"'"); got != "victim" {
 			t.Errorf("another database has %q", got)
 		}
-		// A statement that changes both tables cannot be replayed for one.
+		// A statement that changes both databases cannot be replayed for one.
 		r.client(beside, "RENAME TABLE "+a+".made TO "+b+".moved")
 		r.stream(logs, from)
 		if _, err := load.PlanReplay(t.Context(), o); err == nil || !strings.Contains(err.Error(), "changes database "+beside+", too") || !strings.Contains(err.Error(), "RENAME TABLE") {
@@ -268,8 +268,9 @@ func TestReplayOfOneDatabase(t *testing.T) {
 	})
 }
 
-// TestReplayTwice recovers twice into one server: accounts that the log makes are there the
-// second time. Those of the same definition stay, any other ends it before it begins.
+// TestReplayTwice recovers twice into one server, so that accounts that the log creates exist
+// the second time. Those with the same definition stay; any other definition is an error before
+// anything is restored.
 func TestReplayTwice(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, other(t, m), "CREATE TABLE x (id int PRIMARY KEY);")
@@ -322,8 +323,8 @@ func TestReplayTwice(t *testing.T) {
 	})
 }
 
-// TestReplayOfTheServersOwnTwice: so with functions of libraries, with accounts that the log
-// drops, and rights that it takes away.
+// TestReplayOfTheServersOwnTwice does the same with library functions, accounts that the log
+// drops, and privileges that it revokes.
 func TestReplayOfTheServersOwnTwice(t *testing.T) {
 	r := newRig(t, other(t, server(t, lab.FlavorMariaDB)), "CREATE TABLE x (id int PRIMARY KEY); CREATE USER old; CREATE USER older; GRANT SELECT ON *.* TO old; CREATE ROLE desk; GRANT desk TO old")
 	from := start(r.backup(backup.Options{Cluster: true, DSN: r.m.DSN("")}, archive.Options{}).Manifest)
@@ -346,7 +347,7 @@ func TestReplayOfTheServersOwnTwice(t *testing.T) {
 		switch round {
 		case 1:
 			to.client("", "DROP DATABASE "+r.db)
-		case 2: // of the database alone, where nothing of the server's own comes with the backup
+		case 2: // a backup of the database alone, without accounts and functions of the server
 			to.client("", "DROP DATABASE "+r.db+"; CREATE DATABASE "+r.db)
 		}
 		var err error
@@ -372,8 +373,8 @@ func TestReplayOfTheServersOwnTwice(t *testing.T) {
 	}
 }
 
-// TestStreamKeepsWhatHasCome loses its connection: all whole transactions that have come
-// are archived, before and behind one that is too long to wait in memory.
+// TestStreamKeepsWhatHasCome cuts the connection: all complete transactions that have arrived
+// are archived, those before and those after one that is too large for memory.
 func TestStreamKeepsWhatHasCome(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, other(t, m), "CREATE TABLE x (id int PRIMARY KEY, b longblob)")
@@ -432,10 +433,11 @@ func TestStreamKeepsWhatHasCome(t *testing.T) {
 	})
 }
 
-// slow is a storage that takes an object only when it is too late, as one that throttles does.
+// slow is a storage that does not complete an object before the run is interrupted, as one
+// that throttles requests.
 type slow struct {
 	archive.Storage
-	begun chan struct{} // closed when there is an object
+	begun chan struct{} // closed when an object is begun
 }
 
 type slowObject struct {
@@ -454,8 +456,8 @@ func (o slowObject) Commit() (archive.ObjectInfo, error) {
 	return archive.ObjectInfo{}, o.ctx.Err()
 }
 
-// TestStreamEndsWhileStorageIsSlow interrupts a receiver whose storage takes nothing: it ends
-// soon, says what is not archived, and another one archives that.
+// TestStreamEndsWhileStorageIsSlow interrupts a receiver whose storage does not respond: it ends
+// soon, reports what is not archived, and another one archives that.
 func TestStreamEndsWhileStorageIsSlow(t *testing.T) {
 	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE x (id int PRIMARY KEY)")
 	from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
@@ -476,8 +478,8 @@ func TestStreamEndsWhileStorageIsSlow(t *testing.T) {
 	}
 }
 
-// TestPositionWithoutLock backs up with one job by an account that may lock nothing, while
-// others commit: the position is that of the rows.
+// TestPositionWithoutLock backs up with one job and an account that may not lock tables, while
+// others commit: the position must be that of the rows.
 func TestPositionWithoutLock(t *testing.T) {
 	m := other(t, server(t, lab.FlavorMariaDB))
 	r := newRig(t, m, "CREATE TABLE x (id int PRIMARY KEY AUTO_INCREMENT); CREATE TABLE more (id int PRIMARY KEY); INSERT INTO more VALUES (1); CREATE TRIGGER tr BEFORE INSERT ON more FOR EACH ROW SET NEW.id = 1;")
@@ -531,14 +533,14 @@ func TestPositionWithoutLock(t *testing.T) {
 	}
 }
 
-// TestStreamPurged asks for what the server has thrown away.
+// TestStreamPurged asks for log that the server has purged.
 func TestStreamPurged(t *testing.T) {
 	m := server(t, lab.FlavorMariaDB)
 	r := newRig(t, other(t, m), "CREATE TABLE x (id int)")
 	res := r.backup(backup.Options{}, archive.Options{})
 	r.client(r.db, "INSERT INTO x VALUES (1); FLUSH BINARY LOGS; FLUSH BINARY LOGS;")
 	now, _, _ := strings.Cut(r.client("", "SHOW MASTER STATUS"), "\t")
-	// A log goes when the engine has written all of it down.
+	// A file can be purged when the engine has flushed all of it.
 	testkit.Eventually(t, "the server no longer keeps its logs", func() bool {
 		return strings.HasPrefix(r.client("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now)
 	})
@@ -548,7 +550,7 @@ func TestStreamPurged(t *testing.T) {
 	}
 }
 
-// ends is where an archive ends.
+// ends returns where an archive ends.
 func (r *rig) ends(s archive.Storage) binlog.Position {
 	r.t.Helper()
 	end, err := my.LogEnd(r.t.Context(), s, "")

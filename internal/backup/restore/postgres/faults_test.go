@@ -25,7 +25,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// three are three tables of some chunks each, with an index and a foreign key.
+// three creates three tables of several chunks each, with an index and a foreign key.
 const three = `
 CREATE TABLE a (id int PRIMARY KEY, x text);
 INSERT INTO a SELECT g, repeat(md5(g::text), 8) FROM generate_series(1, 1000) g;
@@ -55,8 +55,8 @@ func finished(t *testing.T, done <-chan error) error {
 	}
 }
 
-// until polls a query for an answer, on one connection: psql for each time would be
-// most of what the machine does meanwhile.
+// until polls a query until it returns want. It uses one connection, because starting psql each
+// time would take most of the CPU.
 func (r *rig) until(db, query, want string) {
 	r.t.Helper()
 	ask := r.asker(db)
@@ -67,8 +67,8 @@ func (r *rig) until(db, query, want string) {
 	}, func() string { return fmt.Sprintf("%s is %q and never %q", query, got, want) })
 }
 
-// TestWritersDoNotShow moves money between accounts in two tables all the while:
-// the sum in the backup is the one that never changes.
+// TestWritersDoNotShow keeps moving money between accounts in two tables: the sum in the backup
+// must be the constant one.
 func TestWritersDoNotShow(t *testing.T) {
 	r := newRig(t, server(t), `
 CREATE TABLE one (id int PRIMARY KEY, money int, filler text);
@@ -106,7 +106,7 @@ INSERT INTO two SELECT g, 100, repeat('y', 300) FROM generate_series(1, 2000) g;
 	})
 	g.Wait(t)
 	before := r.psql(r.db, "SELECT sum(money) FROM one")
-	for range 4 { // one is left over from before, and each writer may only now say so of its last
+	for range 4 { // one may be left over, and each writer may still report an earlier transaction
 		<-moved
 	}
 	g.Release()
@@ -125,9 +125,9 @@ INSERT INTO two SELECT g, 100, repeat('y', 300) FROM generate_series(1, 2000) g;
 	}
 }
 
-// TestAlterWaitsForBackup drops a table that the backup has not read yet. The drop
-// queues behind the main session's lock, and the worker would queue behind the
-// drop: the main session reads the table itself.
+// TestAlterWaitsForBackup drops a table that the backup has not read yet. The drop waits for the
+// main session's lock, and a worker would wait for the drop, so the main session must read the
+// table itself.
 func TestAlterWaitsForBackup(t *testing.T) {
 	r := newRig(t, server(t), three)
 	plain := r.repo
@@ -138,7 +138,7 @@ func TestAlterWaitsForBackup(t *testing.T) {
 		return err
 	})
 	g.Wait(t)
-	// The definitions are read beside the rows; here they are to be first.
+	// Definitions and rows are read concurrently; here the definitions must come first.
 	r.awaitContents(plain, "x")
 	before := r.state(r.db)
 	s := connect(t, r.p.DSN(r.db))
@@ -155,8 +155,8 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	r.alike(before, r.restored(restore.Options{}))
 }
 
-// holdDump has backups run a pg_dump that waits before it connects: wait returns when
-// it does, and release lets it and all later ones go on.
+// holdDump makes backups run a pg_dump that waits before it connects. wait returns when one
+// waits, and release lets that one and all later ones go on.
 func (r *rig) holdDump() (wait, release func()) {
 	r.t.Helper()
 	bin := r.t.TempDir()
@@ -186,8 +186,8 @@ func (r *rig) holdDump() (wait, release func()) {
 	return wait, release
 }
 
-// TestDropOfFunctions drops what no lock keeps, between the snapshot and pg_dump,
-// which would write halves of it: the backup begins anew.
+// TestDropOfFunctions drops functions, which no lock protects, between the snapshot and pg_dump,
+// which would write incomplete definitions: the backup must start again.
 func TestDropOfFunctions(t *testing.T) {
 	r := newRig(t, server(t), three+`; CREATE FUNCTION f(a int) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE PROCEDURE p(a int) LANGUAGE sql AS 'SELECT 1';
 CREATE DOMAIN d1 AS int; CREATE DOMAIN d2 AS d1; CREATE VIEW kept AS SELECT 1 AS a`)
@@ -208,8 +208,8 @@ CREATE DOMAIN d1 AS int; CREATE DOMAIN d2 AS d1; CREATE VIEW kept AS SELECT 1 AS
 	}
 }
 
-// TestDropOfAView commits the drop of a view while its definition is asked for, which
-// is an error of the server: the backup begins anew, and can be compared with.
+// TestDropOfAView commits the drop of a view while its definition is read, which is an error of
+// the server: the backup must start again, and a restore of it can be verified.
 func TestDropOfAView(t *testing.T) {
 	r := newRig(t, server(t), three+"; CREATE VIEW gone AS SELECT 1 AS a")
 	s := connect(t, r.p.DSN(r.db))
@@ -239,8 +239,8 @@ func TestDropOfAView(t *testing.T) {
 	}
 }
 
-// TestDropBeforeDefinitions lets somebody queue up to drop a table before pg_dump
-// looks at it: pg_dump has the locks that the backup began with, and he waits.
+// TestDropBeforeDefinitions lets a session wait to drop a table before pg_dump reads it: pg_dump
+// shares the locks of the backup's main session, so the drop waits.
 func TestDropBeforeDefinitions(t *testing.T) {
 	r := newRig(t, server(t), three)
 	before := r.state(r.db)
@@ -262,8 +262,8 @@ func TestDropBeforeDefinitions(t *testing.T) {
 	r.alike(before, r.restored(restore.Options{}))
 }
 
-// TestLocksLost ends the session that holds the locks and truncates a table that
-// is not read yet, which the snapshot then shows as empty: that is no backup.
+// TestLocksLost ends the session that holds the locks, and truncates a table that was not read
+// yet, which the snapshot then shows as empty: the backup must fail.
 func TestLocksLost(t *testing.T) {
 	r := newRig(t, server(t), three)
 	plain := r.repo
@@ -277,8 +277,8 @@ func TestLocksLost(t *testing.T) {
 	// pg_dump has its own locks until it ends, and its session until the server notices.
 	r.awaitContents(plain, "x")
 	r.until(r.db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_dump' AND datname = current_database()", "0")
-	// Of the second and the third table only the main session has locks yet. The last
-	// by name is not a, whose truncation would wait for b, whichever they are.
+	// So far only the main session has locked the second and the third table. The last one by
+	// name is truncated, because truncating a would have to wait for b.
 	const lockers = "FROM pg_locks WHERE relation = %s AND mode = 'AccessShareLock' AND granted"
 	table := r.psql(r.db, "SELECT max(relname) FROM pg_class c WHERE relname IN ('a', 'b', 'c') AND (SELECT count(*) "+fmt.Sprintf(lockers, "c.oid")+") = 1")
 	if got := r.psql(r.db, "SELECT count(pg_terminate_backend(pid)) "+fmt.Sprintf(lockers, "'"+table+"'::regclass")); got != "1" {
@@ -304,8 +304,8 @@ func TestLockedTable(t *testing.T) {
 	}
 }
 
-// TestKilledBackupResumes kills a backup at several places, changes one table,
-// and resumes: what has not changed is kept, what has is not.
+// TestKilledBackupResumes kills a backup at several places, changes one table and resumes: only
+// chunks of unchanged tables are kept.
 func TestKilledBackupResumes(t *testing.T) {
 	places := []int{1, 9}
 	if testkit.All() {
@@ -339,15 +339,15 @@ func TestKilledBackupResumes(t *testing.T) {
 	}
 }
 
-// TestKilledRestoreResumes kills a restore at several places and resumes it: at the first and
-// the last one with one of everything.
+// TestKilledRestoreResumes kills a restore at several places and resumes it, at the first and
+// the last place with a database that has every kind of object.
 func TestKilledRestoreResumes(t *testing.T) {
 	type place struct {
 		part string
 		n    int
 	}
 	all := []place{{"plain.large/", 5}, {"refresh", 1}}
-	if testkit.All() { // more of the first one's kind
+	if testkit.All() { // more places like the first
 		all = append(all, place{"data/", 0}, place{"plain.types/", 2})
 	}
 	for name, c := range map[string]struct {
@@ -369,7 +369,7 @@ func TestKilledRestoreResumes(t *testing.T) {
 					target := r.db + "_again"
 					r.createDB(target)
 					archivetest.KillAt(r.t, "restore", r.p.DSN(target), dir, c.part, c.n)
-					// The server ends the sessions of the dead in its own time.
+					// The server ends the killed process's sessions some time later.
 					r.until("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = '"+target+"'", "0")
 					if _, err := r.restore(restore.Options{DSN: r.p.DSN(target)}); err == nil || !strings.Contains(err.Error(), "--resume") {
 						t.Errorf("without --resume: %v", err)
@@ -388,8 +388,8 @@ func TestKilledRestoreResumes(t *testing.T) {
 	}
 }
 
-// TestConnectionCut drops all connections in the middle of rows, of a backup and of
-// a restore. Both say so, leave something to resume, and can be.
+// TestConnectionCut drops all connections of a backup and of a restore in the middle of rows.
+// Both must report it, and can be resumed.
 func TestConnectionCut(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, server(t), three)
@@ -484,15 +484,15 @@ func TestServerStops(t *testing.T) {
 	r.alike(before, target)
 }
 
-// TestResumeBesideTheMaking resumes a restore whose database the server makes for the run that
-// was killed, and shows only when the resumed one has looked for it.
+// TestResumeBesideTheMaking resumes a restore while the server still creates the database for
+// the killed run: it appears only after the resumed run has looked for it.
 func TestResumeBesideTheMaking(t *testing.T) {
 	r := newRig(t, server(t), "CREATE TABLE t AS SELECT 1 AS a")
 	r.backedUp()
 	target := r.db + "_copy"
 	r.dropAfter(target)
 	plain := r.repo
-	repo, g := archivetest.NewGate(t, plain, "toc.jsonl", 1) // it is read first when the backup is checked
+	repo, g := archivetest.NewGate(t, plain, "toc.jsonl", 1) // the check of the backup reads it first
 	r.repo = repo
 	done := start(func() error {
 		_, err := r.restore(restore.Options{Create: true, Target: target, Resume: true})
@@ -507,8 +507,8 @@ func TestResumeBesideTheMaking(t *testing.T) {
 	r.alike(r.state(r.db), target)
 }
 
-// TestResumeOfAReadOnlyDatabase resumes a restore that was killed while it set what belongs to
-// the database itself, among it that its transactions are read-only.
+// TestResumeOfAReadOnlyDatabase resumes a restore that was killed while it applied the settings
+// of the database, one of which makes transactions read-only.
 func TestResumeOfAReadOnlyDatabase(t *testing.T) {
 	r := newRig(t, server(t), "CREATE TABLE t AS SELECT 1 AS a")
 	target := r.db + "_copy"
@@ -545,7 +545,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := archive.Open(t.Context(), r.repo, "full", archive.ReadOptions{}); err == nil {
 		t.Error("half a backup looks whole")
 	}
-	// The same is done to completion when there is room.
+	// The same backup succeeds when there is room.
 	if out, err := exec.Command("mount", "-o", "remount,size=64m", dir).CombinedOutput(); err != nil {
 		t.Fatalf("remount: %v: %s", err, out)
 	}
@@ -572,8 +572,8 @@ func (r *rig) awaitContents(repo *archive.Repository, id string) {
 	}, func() string { return fmt.Sprintf("no table of contents: %v", err) })
 }
 
-// TestDatabaseDroppedMeanwhile: a backup of all databases does not fail for one that was
-// dropped before its turn.
+// TestDatabaseDroppedMeanwhile checks that a backup of all databases does not fail because one
+// was dropped before its turn.
 func TestDatabaseDroppedMeanwhile(t *testing.T) {
 	r := newRig(t, server(t), "CREATE TABLE dropping AS SELECT 1 AS one")
 	gone := r.db + "_gone"
