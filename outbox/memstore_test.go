@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// memStore is a model of a database: transactions take numbers at their
-// inserts and commit in any order; a read sees what is committed.
+// memStore is a model of a database: transactions take numbers when they insert, and commit in
+// any order; a read sees committed rows.
 type memStore struct {
 	mu        sync.Mutex
 	next      int64
@@ -25,11 +25,11 @@ type memStore struct {
 	shards    int
 	noTail    error
 	fail      func(op string) error    // injected
-	held      map[string]chan struct{} // operations that wait until it is closed
+	held      map[string]chan struct{} // by operation: it waits until the channel is closed
 	longest   int                      // page
 	kept      int64                    // bytes of the log, for every tail
 	mute      bool                     // the log shows nothing
-	join      bool                     // a read takes all gaps for one
+	join      bool                     // a read treats all gaps as one range
 }
 
 type memRow struct {
@@ -138,8 +138,8 @@ func (s *memStore) buried() int {
 	return len(s.dead)
 }
 
-// pending counts the committed rows and the scheduled messages. Tests ask for it each
-// virtual millisecond, so it looks at those of open transactions alone.
+// pending counts the committed rows and the scheduled messages. Tests call it each virtual
+// millisecond, so it visits only the rows of open transactions.
 func (s *memStore) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,7 @@ func eachFlavor(t *testing.T, f func(t *testing.T, start func(lab.MySQLConfig) *
 	}
 }
 
-// clientConfig translates the URL that a server gives into what the driver takes.
+// clientConfig translates a server's URL into the driver's configuration.
 func clientConfig(t *testing.T, dsn string) *mysql.Config {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -89,7 +89,7 @@ func tryMySQL(t *testing.T, cfg *mysql.Config) (mysqlSession, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	conn, err := db.Conn(ctx)
-	for errors.Is(err, mysql.ErrMalformPkt) { // of one in 256 challenges for client_ed25519 the driver loses the last byte
+	for errors.Is(err, mysql.ErrMalformPkt) { // the driver loses the last byte of one in 256 challenges for client_ed25519
 		conn, err = db.Conn(ctx)
 	}
 	return mysqlSession{conn}, err
@@ -274,10 +274,9 @@ func TestMySQLPauseHangsUntilResume(t *testing.T) {
 	})
 }
 
-// TestMySQLFlushes holds the count of flushes against what must have happened:
-// with Prod, one client's commits flush the redo log once each, and the binary
-// log too where there is one; with Fast they flush nothing, though the server
-// may do so meanwhile for reasons of its own.
+// TestMySQLFlushes compares the count of flushes with what must have happened. With Prod, each
+// commit of one client flushes the redo log once, and the binary log if there is one. With Fast
+// commits flush nothing, but the server may do so by itself.
 func TestMySQLFlushes(t *testing.T) {
 	const commits = 50
 	tests := []struct {
@@ -369,7 +368,7 @@ func TestMySQLAccounts(t *testing.T) {
 		if err := m.CreateUser(t.Context(), lab.MySQLUser{Name: "x", Plugin: "magic"}); err == nil || !strings.Contains(err.Error(), `"magic"`) {
 			t.Errorf("unknown plugin: %v", err)
 		}
-		// A second account with a plugin that is loaded already.
+		// A second account with a plugin that is already loaded.
 		if err := m.CreateUser(t.Context(), lab.MySQLUser{Name: "again", Plugin: m.AuthPlugins()[1]}); err != nil {
 			t.Error(err)
 		}
@@ -384,7 +383,7 @@ func TestMySQLTLS(t *testing.T) {
 	tests := []struct {
 		mode      lab.TLSMode
 		plainFine bool
-		certless  bool // a client without certificate gets in
+		certless  bool // a client without a certificate is accepted
 	}{
 		{lab.TLSOptional, true, true},
 		{lab.TLSRequired, false, true},
@@ -504,7 +503,7 @@ func TestMySQLCancelledStartLeavesNothing(t *testing.T) {
 		Durability: lab.Fast, Light: true,
 		Log: writerFunc(func([]byte) { said = true; cancel(reason) }), // at its first word
 	})
-	if err == nil { // it was ready before anybody looked
+	if err == nil { // it was ready before the start could be cancelled
 		err = errors.Join(reason, m.Stop(t.Context()))
 	}
 	if !errors.Is(err, reason) {

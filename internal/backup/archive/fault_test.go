@@ -29,7 +29,7 @@ func backupFiles(t *testing.T, opts Options) (*Repository, string, *Manifest) {
 	return repo, filepath.Join(dir, "b"), m
 }
 
-// damage is one way in which storage fails, done to the file of one chunk.
+// damage is one way to damage the file of a chunk.
 type damage struct {
 	name  string
 	fault error
@@ -93,8 +93,8 @@ func damages() []damage {
 	}
 }
 
-// TestDamageIsNamed does each damage to a chunk of each codec, plain and
-// encrypted, and expects its name from reading and from verifying.
+// TestDamageIsNamed damages a chunk of each codec, plain and encrypted, in each way, and expects
+// that reading and verifying name the chunk.
 func TestDamageIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, codec := range Codecs() {
@@ -262,7 +262,7 @@ func TestManifestEditedNewerOrForeign(t *testing.T) {
 	}
 }
 
-// TestStreamFaults reads streams that are cut, from a pipe, and extracted by tar.
+// TestStreamFaults reads truncated streams, from a pipe and after tar has extracted them.
 func TestStreamFaults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -371,10 +371,10 @@ func TestDiskFull(t *testing.T) {
 	mustVerify(t, r)
 }
 
-// TestPermissionDenied runs where the directory belongs to nobody who may write.
+// TestPermissionDenied writes into a directory without permission.
 func TestPermissionDenied(t *testing.T) {
 	t.Parallel()
-	// /proc refuses everybody, root too.
+	// /proc refuses every user, root too.
 	s, err := NewLocal("/proc/weir")
 	if err != nil {
 		t.Fatal(err)
@@ -398,8 +398,8 @@ func TestPermissionDenied(t *testing.T) {
 	}
 }
 
-// TestFailingStorage breaks after some bytes: the chunk fails with that error,
-// and nothing hangs or leaks.
+// TestFailingStorage uses a storage that fails after some bytes: the chunk must fail with that
+// error, and nothing may hang or leak.
 func TestFailingStorage(t *testing.T) {
 	t.Parallel()
 	eachCodec(func(codec Codec, inline bool) {

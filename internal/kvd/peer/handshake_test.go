@@ -96,7 +96,7 @@ func (a *authority) issue(t testing.TB, name string, trusts *authority) *Certifi
 func TestHandshakesThatFail(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	good, bad := ours.issue(t, "good", ours), theirs.issue(t, "bad", theirs)
-	stranger := theirs.issue(t, "stranger", ours) // trusts the other side, is not trusted
+	stranger := theirs.issue(t, "stranger", ours) // trusts the other side, but is not trusted by it
 	misnamed := ours.issue(t, "misnamed", ours)
 	misnamed.ServerName = "other.example"
 	secret, other := []byte("swordfish"), []byte("herring")
@@ -104,10 +104,10 @@ func TestHandshakesThatFail(t *testing.T) {
 		name   string
 		server func(*Options) // replica 1, which knows replica 2
 		dial   func(*dialer)  // replica 2, if not changed
-		code   Code           // that the dialing side gets
+		code   Code           // the error that the dialing side gets
 		remote bool           // the other side refuses
 		words  string         // in the reason
-		counts bool           // the dialed side counts a refusal
+		counts bool           // the dialed side counts it as a refusal
 	}{
 		{"another cluster", nil, func(d *dialer) { d.hello.Cluster = "production" }, CodeCluster, true, `"test"`, true},
 		{"another cluster, client", nil, func(d *dialer) { d.hello = hello{Role: roleClient, Cluster: "x"} }, CodeCluster, true, `"test"`, true},
@@ -257,7 +257,7 @@ func TestCertificatesAreTakenUpWhenTheyChange(t *testing.T) {
 	}
 }
 
-// TestDialerChecksWhoAnswers has those answer who let anybody in.
+// TestDialerChecksWhoAnswers checks which challenges a dialer refuses.
 func TestDialerChecksWhoAnswers(t *testing.T) {
 	d := replicaTwo()
 	for name, tt := range map[string]struct {
@@ -284,7 +284,8 @@ func TestDialerChecksWhoAnswers(t *testing.T) {
 	}
 }
 
-// TestImpostorIsNotBelieved dials one who demands the secret and does not know it.
+// TestImpostorIsNotBelieved dials an impostor that asks for proof of the secret and does not
+// know it.
 func TestImpostorIsNotBelieved(t *testing.T) {
 	n := open(t, 1, func(o *Options) {
 		o.Secret, o.Peers = []byte("guess"), map[uint64]string{2: "127.0.0.1:1"}
@@ -296,7 +297,7 @@ func TestImpostorIsNotBelieved(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	serving.Go(func() { // welcomes whatever the proof is
+	serving.Go(func() { // accepts any proof
 		nc, err := ln.Accept()
 		if err != nil {
 			return
@@ -334,7 +335,7 @@ func TestImpostorIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestRecordedHandshakeOpensNothing plays what an honest replica said again.
+// TestRecordedHandshakeOpensNothing replays a recorded handshake of an honest replica.
 func TestRecordedHandshakeOpensNothing(t *testing.T) {
 	n := open(t, 1, func(o *Options) {
 		o.Secret, o.Peers = []byte("swordfish"), map[uint64]string{2: "127.0.0.1:1"}
@@ -468,7 +469,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	_, err = Dial(t.Context(), ln.Addr().String(), ClientOptions{
 		HandshakeTimeout: 20 * time.Millisecond, Receive: func([]wire.Message) {},
 	})
-	// A busy machine may need as long for the connection alone.
+	// On a busy machine the connection alone may take that long.
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(begin) < 20*time.Millisecond {
 		t.Errorf("error = %v after %v", err, time.Since(begin))

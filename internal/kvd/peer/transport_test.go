@@ -155,8 +155,8 @@ func TestClient(t *testing.T) {
 	n.awaitUp(t, FirstClient+1) // numbers are not used again
 }
 
-// A side that reads and writes through the scheduler costs its process thread switches,
-// which nothing but a profile shows.
+// A side that reads and writes through the scheduler costs its process thread switches, which
+// only a profile shows.
 func TestBothSidesReadAndWriteAlike(t *testing.T) {
 	nodes := mesh(t, 2, nil)
 	conn, _ := dialClient(t, nodes[0].Addr(), nil)
@@ -194,7 +194,7 @@ func TestSendBeginsWithUp(t *testing.T) {
 	checkNumbered(t, r.awaitCount(t, 0, 3), 3)
 }
 
-// TestCloseDoesNotWaitForStrangers has connections that never say a word.
+// TestCloseDoesNotWaitForStrangers opens connections that never send anything.
 func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 	n := open(t, 1, nil)
 	for range 3 {
@@ -205,7 +205,7 @@ func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 		defer func() { _ = nc.Close() }()
 	}
 	testkit.Eventually(t, "their handshakes", func() bool { return n.greeting.count() == 3 })
-	two := open(t, 2, func(o *Options) { // and one that dials such a one
+	two := open(t, 2, func(o *Options) { // and a replica that dials a listener that never answers
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -218,7 +218,7 @@ func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 	noGoroutines(t)
 }
 
-// Connections that never say a word do not keep out those that do.
+// Connections that never send anything do not keep out others.
 func TestStrangersDoNotHoldHandshakes(t *testing.T) {
 	n := open(t, 1, func(o *Options) { o.HandshakeTimeout = time.Hour })
 	for range handshakesAtOnce {
@@ -296,7 +296,7 @@ func TestPeersChangeAtRunTime(t *testing.T) {
 	third.awaitUp(t, 1)
 	third.awaitUp(t, 2)
 
-	// Without replica 3 again: both sides notice, it is refused from now on.
+	// Without replica 3 again: both sides notice, and it is refused from now on.
 	delete(all, 3)
 	nodes[0].SetPeers(all)
 	nodes[0].await(t, "3 down", func() bool { _, is := nodes[0].up[3]; return !is })
@@ -355,7 +355,7 @@ func TestAllowPeerDecides(t *testing.T) {
 	}
 }
 
-// TestAllowPeerIsAskedByWhoDials has the dialing side refuse.
+// TestAllowPeerIsAskedByWhoDials lets the dialing side refuse.
 func TestAllowPeerIsAskedByWhoDials(t *testing.T) {
 	one := open(t, 1, func(o *Options) { o.Position = func() (uint64, uint64) { return 1, 5 } })
 	two := open(t, 2, func(o *Options) {

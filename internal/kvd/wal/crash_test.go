@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wal/waltest"
 )
 
-// state is what a replica would remember: the slow, obvious oracle of the log.
+// state is what a replica must remember: a slow and obvious model of the log.
 type state struct {
 	base    wal.SnapshotInfo // entries up to it are gone
 	entries []wal.Record     // from base.Index+1 on
@@ -35,7 +35,7 @@ func (s *state) last() (index, term uint64) {
 	return s.base.Index, s.base.Term
 }
 
-// from is what is left of the state after a snapshot.
+// from returns what is left of the state after a snapshot.
 func (s *state) from(snap wal.SnapshotInfo) *state {
 	c := &state{base: snap, cells: s.cells}
 	for i, e := range s.entries {
@@ -83,7 +83,7 @@ func equalStates(a, b *state) bool {
 		})
 }
 
-// crasher runs a random replica on a disk that loses power again and again.
+// crasher simulates a replica whose disk loses power again and again.
 type crasher struct {
 	random *rand.Rand
 	disk   *waltest.Disk
@@ -92,8 +92,8 @@ type crasher struct {
 	log     *wal.Log
 	durable *state             // what was flushed
 	now     *state             // with what was appended since
-	snaps   []wal.SnapshotInfo // that may be there
-	least   uint64             // a snapshot at least as new is there
+	snaps   []wal.SnapshotInfo // that may exist
+	least   uint64             // a snapshot of at least this index exists
 	tell    bool               // keep a trace, which costs half of the time
 	trace   []string
 }
@@ -120,7 +120,7 @@ func (n noise) Read(p []byte) (int, error) {
 
 func key(s wal.SnapshotInfo) string { return fmt.Sprintf("%d/%d", s.Index, s.Term) }
 
-// content is what a snapshot holds.
+// content returns what a snapshot holds.
 func content(s wal.SnapshotInfo) string {
 	return strings.Repeat(key(s), 1+int(s.Index*7+s.Term*31)%200)
 }
@@ -154,7 +154,7 @@ func (c *crasher) life() error {
 	return nil
 }
 
-// arm decides what goes wrong.
+// arm chooses the next fault.
 func (c *crasher) arm() {
 	switch c.random.IntN(8) {
 	case 0:
@@ -167,7 +167,7 @@ func (c *crasher) arm() {
 	}
 }
 
-// expected reports whether an error is one that the disk was told to return.
+// expected reports whether an error was injected.
 func expected(err error) bool {
 	return errors.Is(err, waltest.ErrPower) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENOSPC)
 }
@@ -237,8 +237,8 @@ func (c *crasher) step() error {
 		return err
 	}
 	c.note("failed: %v", err)
-	// The disk failed without a crash. Either the log says so from here on,
-	// or it goes on as if nothing was.
+	// The disk failed without a crash. From here on, the log must either return the error or
+	// continue as if nothing had happened.
 	if again := c.log.Append(); again != nil {
 		if err := c.log.Sync(); !errors.Is(err, again) {
 			return fmt.Errorf("a log that failed with %w then said %v", again, err)
@@ -283,8 +283,8 @@ func (c *crasher) act() error {
 	}
 }
 
-// data is what a record holds: often the same, so that sectors of one round fit
-// into another.
+// data returns a record's data. It is often the same, so that sectors of one round fit into
+// another.
 func (c *crasher) data() []byte {
 	if c.random.IntN(3) == 0 {
 		return bytes.Repeat([]byte{'x'}, 700)
@@ -349,7 +349,7 @@ func (c *crasher) roll() error {
 	return err
 }
 
-// snapshot makes one at an entry that is applied, flushed or not.
+// snapshot makes a snapshot at an applied entry, which may not be flushed yet.
 func (c *crasher) snapshot() error {
 	index, _ := c.now.last()
 	lowest := max(c.least, c.now.base.Index)
@@ -369,7 +369,7 @@ func (c *crasher) snapshot() error {
 	return nil
 }
 
-// receive takes a snapshot from a peer, which is ahead or contradicts the log.
+// receive takes a snapshot from a peer that is ahead of the log or contradicts it.
 func (c *crasher) receive() error {
 	index, term := c.now.last()
 	info := wal.SnapshotInfo{Index: index + 1 + uint64(c.random.IntN(5)), Term: term + 1}
@@ -399,7 +399,7 @@ func (c *crasher) receive() error {
 	}
 	c.snaps = append(c.snaps, info)
 	if _, err := r.Finish(); err != nil {
-		// It may be there or not: only a restart tells.
+		// The snapshot may exist or not: only a restart shows it.
 		c.disk.PowerAt(1)
 		return err
 	}
@@ -433,7 +433,7 @@ func (c *crasher) reopen() error {
 	return c.start()
 }
 
-// crashes runs lives until one goes wrong. That one is run again to tell more.
+// crashes runs lives until one fails. That one is run again with a trace.
 func crashes(seed uint64, lives int, prepare func(*waltest.Disk)) error {
 	err := run(seed, lives, prepare, false)
 	if err != nil {
@@ -470,7 +470,7 @@ func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 80)
 	}
-	if raceEnabled { // a crash is of one thread: `make test` plays more without the detector
+	if raceEnabled { // only one thread runs: `make test` runs more of them without the detector
 		n /= 10
 	}
 	for seed := range n {
@@ -480,7 +480,7 @@ func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 	}
 }
 
-// A test of crashes proves something only if it finds deliberate bugs.
+// A crash test proves something only if it finds deliberate bugs.
 func TestCrashesFindADiskThatLies(t *testing.T) {
 	t.Parallel()
 	lies := map[string]func(*waltest.Disk){

@@ -19,7 +19,7 @@ import (
 
 var me = wal.Identity{Cluster: "test", Replica: 1}
 
-// small options make small files.
+// small returns options for small files.
 func small() wal.Options { return wal.Options{SegmentBytes: 4096} }
 
 func open(t testing.TB, dir string) (*wal.Log, *wal.Recovered) {
@@ -38,7 +38,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// show renders what was recovered, one record a line.
+// show returns what was recovered, one line per record.
 func show(t testing.TB, r *wal.Recovered) []string {
 	t.Helper()
 	var lines []string
@@ -194,15 +194,15 @@ func TestResetReplacesTheLog(t *testing.T) {
 	}
 	same(t, show(t, r), []string{"entry 5 101 e5.101", "hard 0 0 x"})
 	must(t, l.Close())
-	// Without that snapshot there is no way: what came before is void.
+	// Without that snapshot the log cannot be opened: what came before it is invalid.
 	must(t, os.Remove(filepath.Join(dir, "snapshot-00000000000000000100-00000000000000000005")))
 	if _, _, err := wal.Open(dir, me, small()); err == nil || !strings.Contains(err.Error(), "the log begins with entry 101, the newest usable snapshot ends at 2") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// A snapshot from a peer counts from the moment at which it is whole, also if
-// the crash comes before the log is reset.
+// A snapshot from a peer is valid as soon as it is complete, even if a crash comes before the
+// log is reset.
 func TestSnapshotAheadOfTheLogWins(t *testing.T) {
 	t.Parallel()
 	for name, snap := range map[string]wal.SnapshotInfo{
@@ -348,8 +348,8 @@ func TestEmptySyncWritesNothing(t *testing.T) {
 	must(t, l.Close())
 }
 
-// After a failed flush a second one would succeed, without what the first one
-// lost. So there is none.
+// After a failed flush a second one could succeed without the data that the first one lost, so
+// the log does not try again.
 func TestFailedFlushIsFinal(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {
@@ -388,7 +388,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, _, err := wal.Open(dir, me, wal.Options{SegmentBytes: 1024, Rand: strings.NewReader("too short")}); err == nil {
 		t.Error("a log without randomness opens")
 	}
-	// The files of that attempt are no obstacle.
+	// The files of that attempt do not prevent the next one.
 	l, r := open(t, dir)
 	if !r.Created {
 		t.Errorf("recovered %+v", r)
@@ -396,7 +396,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	must(t, l.Close())
 }
 
-// Segments are made, and snapshots written, while the log is.
+// Segments are created and snapshots written while the log is being written.
 func TestPrepareAndSnapshotsBesideTheWriter(t *testing.T) {
 	t.Parallel()
 	disk := waltest.NewDisk()
@@ -447,7 +447,7 @@ func TestPrepareAndSnapshotsBesideTheWriter(t *testing.T) {
 	must(t, l.Close())
 }
 
-// Until the new segment has its name, nothing has happened to the old one.
+// Until the new segment has its name, the old one is unchanged.
 func TestRollThatFailsMayBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ { // the spare is created; with one, it is written
@@ -476,8 +476,8 @@ func TestRollThatFailsMayBeTriedAgain(t *testing.T) {
 	}
 }
 
-// A file is lengthened ahead of what is written for speed alone: where that does not fit,
-// the log goes on without.
+// Files are lengthened in advance only for speed: if there is no room for that, the log goes on
+// without it.
 func TestNoRoomToLengthen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -217,8 +217,8 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 	}
 }
 
-// TestProxyTellsBalancersFirst: for --shutdown-delay clients are served as before,
-// while /readyz says no.
+// TestProxyTellsBalancersFirst checks that clients are served during --shutdown-delay, while
+// /readyz fails.
 func TestProxyTellsBalancersFirst(t *testing.T) {
 	pg := sharedPostgres.Get(t)
 	clitest.ClearEnvironment(t)
@@ -243,7 +243,7 @@ func TestProxyTellsBalancersFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := console.Exec(t.Context(), "SHUTDOWN"); err != nil { // the delay is not waited for
+	if _, err := console.Exec(t.Context(), "SHUTDOWN"); err != nil { // without the delay
 		t.Error(err)
 	}
 	_, _ = io.Copy(&p.log.Seen, p.log.Lines)
@@ -252,7 +252,7 @@ func TestProxyTellsBalancersFirst(t *testing.T) {
 	}
 }
 
-// TestConsoleEndsTheProcess: SHUTDOWN on one side's console ends both sides.
+// TestConsoleEndsTheProcess checks that SHUTDOWN on one side's console ends both sides.
 func TestConsoleEndsTheProcess(t *testing.T) {
 	pg := sharedPostgres.Get(t)
 	for _, how := range []string{"", " WAIT_FOR_SERVERS", " WAIT_FOR_CLIENTS"} {
@@ -355,8 +355,8 @@ type proxyChild struct {
 	address, admin string
 }
 
-// startChild starts one in front of pg. Unless it ends before, it is killed when
-// the patience is over.
+// startChild starts a proxyChild in front of pg. It is killed if it does not end within the
+// test's patience.
 func startChild(t *testing.T, pg *lab.Postgres, args ...string) *proxyChild {
 	t.Helper()
 	p := launch(t, "WEIR_POSTGRES="+pg.DSN("postgres"), args...)
@@ -367,7 +367,8 @@ func startChild(t *testing.T, pg *lab.Postgres, args ...string) *proxyChild {
 	return p
 }
 
-// launch starts one in front of the server that a variable of the environment names, without a client.
+// launch starts a proxyChild in front of the server that an environment variable names, without
+// a client.
 func launch(t *testing.T, server string, args ...string) *proxyChild {
 	t.Helper()
 	cmd := program.Command(t.Context(), append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback"}, args...)...)
@@ -408,8 +409,8 @@ func TestProxyTakesSignals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		signal syscall.Signal
-		twice  bool // it comes again while that is the same signal
-		open   bool // a transaction is, and is committed after the signal
+		twice  bool // it is sent again so soon that it counts as the same signal
+		open   bool // a transaction is open, and is committed after the signal
 		again  bool // the transaction stays open, and the signal is sent until the process ends
 		want   string
 	}{
@@ -438,8 +439,8 @@ func TestProxyTakesSignals(t *testing.T) {
 				if time.Since(began) < cli.SameSignal {
 					break
 				}
-				// This machine was too slow: it is another signal by now, and may
-				// have ended the process.
+				// The machine was too slow: this counts as a second signal, and may have ended
+				// the process.
 				_ = p.Process.Kill()
 				_ = p.Wait()
 			}

@@ -20,7 +20,7 @@ type diffScripter struct {
 	steps   []diffStep
 }
 
-// setup makes the client's tables anew. Ids begin with 1 on both sides.
+// setup recreates the client's tables. Ids begin with 1 on both sides.
 func (g *diffScripter) setup() []string {
 	texts := []string{
 		"DROP TABLE IF EXISTS child#, kv#, ser#, trig#, isam#, made#",
@@ -49,8 +49,8 @@ func (g *diffScripter) own(text string) string {
 	return strings.ReplaceAll(text, "#", fmt.Sprint(g.client))
 }
 
-// caps is one class of capabilities; clients of one number have the same in all
-// scripts of one seed.
+// caps returns a class of capabilities. A client of one number has the same in all scripts of a
+// seed.
 func (g *diffScripter) caps() mywire.Caps {
 	caps := mywire.CapLongFlag | mywire.CapTransactions | mywire.CapReserved | mywire.CapMultiResults | mywire.CapPSMultiResults |
 		mywire.CapPluginAuth | mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs | mywire.CapLocalFiles | mywire.CapLongPassword | mywire.CapsRequired
@@ -105,8 +105,8 @@ func (g *diffScripter) add(text string, parts ...diffPart) {
 
 func (g *diffScripter) pick(of ...string) string { return of[g.IntN(len(of))] }
 
-// plain is a command that is the same whatever came before. DB in it becomes the
-// name of the side's database, for names that hold for the whole server.
+// plain returns a command that does not depend on earlier ones. DB in it is replaced by the name
+// of the side's database, for names that are global to the server.
 func plain(cmd byte, arg string) diffPart {
 	return diffPart{cmd: cmd, message: func(s *diffSession) []byte {
 		return mywire.AppendCommand(nil, cmd, strings.ReplaceAll(arg, "DB", strings.TrimSuffix(s.other, "x")))
@@ -118,7 +118,7 @@ func (g *diffScripter) query(sql string) {
 	g.add(sql, plain(mywire.ComQuery, sql))
 }
 
-// statement is one text.
+// statement returns one text.
 func (g *diffScripter) statement() string {
 	n := g.IntN(12)
 	switch g.IntN(15) {
@@ -192,9 +192,8 @@ func (g *diffScripter) session(n int) string {
 		"CREATE SEQUENCE IF NOT EXISTS seq#", "SELECT NEXTVAL(seq#)", "SELECT LASTVAL(seq#)", "DROP SEQUENCE IF EXISTS seq#", "RENAME TABLE made# TO made#x", "DROP TABLE IF EXISTS made#x", "KILL QUERY 0", "OPTIMIZE TABLE isam#")
 }
 
-// warnings asks for those of a statement. It is one with a table, or one that
-// fails: any other leaves the warnings before it, on MariaDB, for which weir cannot
-// account.
+// warnings asks for the warnings of a statement that uses a table, or fails. On MariaDB, any
+// other statement leaves the warnings of the one before, which weir cannot know.
 func (g *diffScripter) warnings() {
 	n := g.IntN(12)
 	g.query(g.pick(g.write(n), g.write(n), "SELEC 1", "SELECT * FROM missing", "SELECT CAST('no' AS SIGNED), CAST(v AS SIGNED) FROM kv# WHERE k < 4 ORDER BY k", "DROP TABLE IF EXISTS missing, missing2"))
@@ -203,7 +202,7 @@ func (g *diffScripter) warnings() {
 	}
 }
 
-// asks are questions about the statement before, and the connection.
+// asks returns a question about the statement before, or the connection.
 func (g *diffScripter) asks() string {
 	return g.pick("SELECT ROW_COUNT()", "SELECT FOUND_ROWS()", "SELECT SQL_CALC_FOUND_ROWS k FROM kv# LIMIT 1", "SELECT LAST_INSERT_ID(), @@last_insert_id", "SELECT @@identity",
 		"SELECT LAST_INSERT_ID(55)", "SELECT @@in_transaction", "SELECT @@session.autocommit", "SHOW CREATE VIEW seen#", "SHOW FULL COLUMNS FROM kv#", "SELECT CONNECTION_ID() > 0", "SELECT DATABASE()")
@@ -240,7 +239,7 @@ func (g *diffScripter) parameterised() string {
 		"SELECT LENGTH(?), LEFT(?, 3)", hint+"INSERT INTO kv# (k, d, b) VALUES (?, ?, ?)", "SELECT * FROM kv#", hint+"INSERT INTO trig# (x) VALUES (?)", "SELECT k, v, n, d, b FROM kv# WHERE k > ? ORDER BY k", hint+"INSERT INTO ser# (x) VALUES (?) RETURNING id, x", "SELECT ? = 'a\\'b', @@sort_buffer_size", "SELECT LAST_INSERT_ID(), ?")
 }
 
-// value encodes a parameter. kind says which type it has.
+// value encodes a parameter of the type kind.
 func (g *diffScripter) value(kind byte) []byte {
 	switch kind {
 	case mywire.TypeLongLong:
@@ -314,7 +313,7 @@ func (g *diffScripter) executeOf(slot int, flags byte) (string, diffPart) {
 	}}
 }
 
-// withSlot is a command about the statement in a slot.
+// withSlot returns a command about the statement in a slot.
 func withSlot(cmd byte, slot int, message func(id uint32) []byte) diffPart {
 	return diffPart{cmd: cmd, message: func(s *diffSession) []byte {
 		if st := s.slots[slot]; st != nil {
@@ -324,8 +323,8 @@ func withSlot(cmd byte, slot int, message func(id uint32) []byte) diffPart {
 	}}
 }
 
-// cursor executes with a cursor, or fetches from one. MySQL's own answers depend
-// on how the statement was executed before, so there it is a new one.
+// cursor executes with a cursor, or fetches from one. MySQL's answers depend on how the
+// statement was executed before, so with MySQL it is prepared anew.
 func (g *diffScripter) cursor() {
 	slot := 1 + g.IntN(4)
 	if !g.mariadb {
@@ -342,9 +341,8 @@ func (g *diffScripter) cursor() {
 	g.add(fmt.Sprintf("fetch %d rows of %d", n, slot), withSlot(mywire.ComStmtFetch, slot, func(id uint32) []byte { return mywire.AppendFetch(nil, id, n) }))
 }
 
-// longData sends parts of a parameter, most often followed by an execution. It
-// prepares the statement, for MariaDB mistakes the value if the parameter had
-// another type before.
+// longData sends parts of a parameter, usually followed by an execution. It prepares the
+// statement anew, because MariaDB misreads the value if the parameter had another type before.
 func (g *diffScripter) longData() {
 	slot, param := 1+g.IntN(4), uint16(g.IntN(3))
 	g.prepareIn(slot)
@@ -365,7 +363,7 @@ func (g *diffScripter) longData() {
 		g.add(text+", reset", append(parts, withSlot(mywire.ComStmtReset, slot, func(id uint32) []byte { return mywire.AppendStmtReset(nil, id) }))...)
 		return
 	}
-	// Long data gives the execution no value.
+	// With long data the execution has no value.
 	g.add(text+", execute", append(parts, diffPart{cmd: mywire.ComStmtExecute, message: func(s *diffSession) []byte {
 		st := s.slots[slot]
 		if st == nil {
@@ -445,12 +443,12 @@ func (g *diffScripter) changeUser(whom diffUser) {
 	}})
 }
 
-// infile has the server ask for a file.
+// infile makes the server ask for a file.
 func (g *diffScripter) infile() {
 	sql := g.own(g.pick("LOAD DATA LOCAL INFILE 'f' INTO TABLE kv# (k, v)", "LOAD DATA LOCAL INFILE 'f' REPLACE INTO TABLE kv# (k, v)", "LOAD DATA LOCAL INFILE 'f' INTO TABLE missing", "LOAD DATA LOCAL INFILE 'f' INTO TABLE kv# (k, v); SELECT 7"))
 	n := 40 + g.IntN(50)
 	files := [][][]byte{
-		nil, // none, as a client does that has no such file
+		nil, // no file, as from a client that does not have it
 		{fmt.Appendf(nil, "%d\tone\n%d\ttwo\n", n, n+1)},
 		{fmt.Appendf(nil, "%d\to", n), []byte("ne\n"), fmt.Appendf(nil, "%d\ttwo\n", n+1)},
 		{[]byte("bad\trow\tlong\n")},

@@ -139,8 +139,8 @@ func detail(a, b []message) string {
 	return ""
 }
 
-// answers runs a script on a fresh schema. It returns the messages of each step
-// and the parameters that the client has been told of in the end.
+// answers runs a script on a new schema. It returns the messages of each step and the last value
+// of each reported parameter.
 func answers(tb testing.TB, addr, db string, client int, s []step) ([][]message, map[string]string) {
 	schema := fmt.Sprintf("s%d", client)
 	sqlOn(tb, server(tb).DSN(db), "DROP SCHEMA IF EXISTS "+schema+" CASCADE", "CREATE SCHEMA "+schema, "SET search_path TO "+schema, `
@@ -186,12 +186,12 @@ CREATE FUNCTION noisy(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTI
 		}
 		out = append(out, got)
 	}
-	w.ask("SELECT 1") // what weir had to say after the last answer
+	w.ask("SELECT 1") // so that messages after the last answer are read, too
 	return out, w.params
 }
 
-// normal takes the numbers of this database's own tables out of a message, and
-// the process out of a notification.
+// normal removes the OIDs of this database's own tables from a message, and the process ID from
+// a notification.
 func normal(m message) message {
 	switch m.typ {
 	case pgwire.ServerRowDescription:
@@ -219,7 +219,7 @@ type step struct {
 	rest    []byte // ... if there is one
 }
 
-// script makes n steps and an end that closes what they left open.
+// script returns n random steps, and a last one that closes what they left open.
 func script(rng *rand.Rand, client, n int, hints bool) []step {
 	g := &scripter{Rand: rng, client: client, hints: hints}
 	for len(g.steps) < n {
@@ -258,7 +258,7 @@ func (g *scripter) add(text string, ready int, parts ...[]byte) {
 
 func (g *scripter) pick(of ...string) string { return of[g.IntN(len(of))] }
 
-// statement is one text for the simple protocol.
+// statement returns one text for the simple protocol.
 func (g *scripter) statement() string {
 	n := g.IntN(12)
 	switch g.IntN(12) {
@@ -331,7 +331,7 @@ func (g *scripter) session(n int) string {
 		"CREATE TABLE made (x int)", "DROP TABLE IF EXISTS made", "ALTER TABLE kv ADD COLUMN IF NOT EXISTS extra int", "EXECUTE s1(3)", "EXECUTE s2", "DEALLOCATE s1", "DEALLOCATE s2")
 }
 
-// extended is one text by the extended protocol, on the unnamed statement.
+// extended runs one text by the extended protocol, with the unnamed statement.
 func (g *scripter) extended() {
 	n := g.IntN(12)
 	sql, values := g.parameterised(n)
@@ -393,7 +393,7 @@ func (g *scripter) named() {
 	}
 }
 
-// pipeline is several units in one write.
+// pipeline sends several units in one write.
 func (g *scripter) pipeline() {
 	var all []byte
 	var texts []string
@@ -429,7 +429,7 @@ func (g *scripter) portal() {
 	}
 }
 
-// copyIn loads rows; some are bad, some loads are given up.
+// copyIn loads rows; some rows are invalid, some loads are aborted.
 func (g *scripter) copyIn() {
 	n := 60 + g.IntN(30)
 	rows := fmt.Sprintf("%d\tcopied\n%d\t\\N\n", n, n+1)

@@ -19,12 +19,12 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// shelf keeps segments in memory.
+// shelf stores segments in memory.
 type shelf struct {
 	mu       sync.Mutex
 	segments map[string]*kept
 	history  map[string]string
-	// changed gets a word after each Sync and Close.
+	// changed is sent to after each Sync and Close.
 	changed chan struct{}
 	fail    error // of the next WriteAt
 }
@@ -115,8 +115,8 @@ func (s *shelf) names() map[string]bool {
 	return m
 }
 
-// same compares what was received with the server's own files, and returns how
-// many segments it compared.
+// same compares the received segments with the server's own files, and returns how many it
+// compared.
 func (s *shelf) same(t *testing.T, dir string) int {
 	t.Helper()
 	s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *shelf) same(t *testing.T, dir string) int {
 	return n
 }
 
-// reception is a ReceiveWAL that runs.
+// reception is a running ReceiveWAL.
 type reception struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -172,14 +172,14 @@ func (r *reception) stop() {
 	<-r.done
 }
 
-// churn writes some log, and begins a new segment.
+// churn makes the server write some log and begin a new segment.
 func churn(t *testing.T, sql *Conn) LSN {
 	t.Helper()
 	run(t, sql, "create table if not exists churn (a text)", "insert into churn select repeat('x', 500) from generate_series(1, 500)")
 	return askLSN(t, sql, "select pg_switch_wal()")
 }
 
-// roomy keeps its old log, so that it can be compared.
+// roomy starts a server that keeps its old log, so that it can be compared.
 func roomy(t *testing.T) (*lab.Postgres, *Conn) {
 	t.Helper()
 	p := server(t, map[string]string{"wal_keep_size": "512MB"})
@@ -193,7 +193,7 @@ func TestReceiveWALIsTheServersOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var start LSN
-	if c.Version() < 150000 { // which cannot be asked where the slot is
+	if c.Version() < 150000 { // these servers cannot report the slot's position
 		start = askLSN(t, sql, "select restart_lsn from pg_replication_slots")
 	}
 	for range 3 {
@@ -209,7 +209,7 @@ func TestReceiveWALIsTheServersOwn(t *testing.T) {
 		r.mustRun(t)
 		return askLSN(t, sql, "select coalesce(max(flush_lsn), '0/0') from pg_stat_replication") >= end
 	})
-	// The server shows what it was told before it moves the slot.
+	// The server shows the confirmed position before it moves the slot.
 	testkit.Eventually(t, "the slot lets go of what is safe", func() bool {
 		return askLSN(t, sql, "select restart_lsn from pg_replication_slots") >= end
 	})
@@ -252,7 +252,7 @@ func TestReceiveWALUntil(t *testing.T) {
 	if _, err := c.Identify(patient(t)); err != nil {
 		t.Errorf("the connection afterwards: %v", err)
 	}
-	// Once more on the same connection, from where we are, into the same segments.
+	// Again on the same connection, from the present position, into the same segments.
 	if _, again, err := c.ReceiveWAL(patient(t), ReceiveConfig{Start: flushed, Until: flushed}, s); err != nil || again < flushed {
 		t.Errorf("again up to %s: %v", again, err)
 	}
@@ -277,7 +277,7 @@ func TestReceiveWALSurvivesBrokenConnections(t *testing.T) {
 	if r.err == nil || errors.Is(r.err, context.Canceled) {
 		t.Fatalf("after a cut: %v", r.err)
 	}
-	idle(t, sql, "archive") // the server may learn of the cut later than we
+	idle(t, sql, "archive") // the server may notice the cut later than the receiver
 	cfg.Start, cfg.Timeline = r.flushed, r.timeline
 	r = startReceiving(t, connectRelay(), cfg, s)
 	end := churn(t, sql)
@@ -291,8 +291,8 @@ func TestReceiveWALSurvivesBrokenConnections(t *testing.T) {
 	}
 }
 
-// A server that shuts down waits for us, so nothing that it has logged is
-// missing: also what it logs last of all.
+// A server that shuts down waits for the receiver, so nothing is missing, not even its last
+// record.
 func TestReceiveWALToTheLastByte(t *testing.T) {
 	p, sql := roomy(t)
 	s := newShelf()
@@ -312,14 +312,15 @@ func TestReceiveWALToTheLastByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.same(t, filepath.Join(p.DataDir(), "pg_wal"))
-	// The shutdown checkpoint is the last record, and where the server began anew.
+	// The shutdown checkpoint is the last record, and the one from which the server started
+	// again.
 	sql = connect(t, config(t, p), SQL)
 	if at := askLSN(t, sql, "select checkpoint_lsn from pg_control_checkpoint()"); r.flushed <= at {
 		t.Errorf("safe up to %s, the shutdown checkpoint is at %s", r.flushed, at)
 	}
 }
 
-// Received log is flushed in time, even when no more comes.
+// Received log is flushed in time, even if no more arrives.
 func TestReceiveWALFlushesWhenQuiet(t *testing.T) {
 	p, sql := roomy(t)
 	c := connect(t, config(t, p), Physical)
@@ -391,8 +392,8 @@ func TestReceiveWALFollowsTimelines(t *testing.T) {
 	}
 }
 
-// promote restarts the server as a standby of nobody and promotes it, which
-// begins a new timeline.
+// promote restarts the server as a standby without a primary and promotes it, which begins a new
+// timeline.
 func promote(t *testing.T, p *lab.Postgres) {
 	t.Helper()
 	p.Kill()
@@ -460,7 +461,7 @@ func TestAncestorsRefuses(t *testing.T) {
 	}
 }
 
-// slowSegment takes a while to be made safe.
+// slowSegment takes a while to sync.
 type slowSegment struct {
 	SegmentWriter
 	takes time.Duration
@@ -471,7 +472,8 @@ func (s slowSegment) Sync() error {
 	return nil
 }
 
-// A sink that takes longer than StatusInterval is not given each frame by itself.
+// After a flush that took longer than StatusInterval, the next one waits at least as long,
+// unless the server asks for a reply.
 func TestSlowSinkGetsAsMuchTimeAsItTakes(t *testing.T) {
 	const takes = 20 * time.Millisecond
 	r := &receiver{

@@ -19,8 +19,8 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// The roles of the real server, each with one way in. Password: "s3cret A" with
-// a decomposed umlaut and a ligature.
+// The roles of the real server, one for each authentication method. The password is "s3cret A"
+// with a decomposed umlaut and a ligature.
 const realPassword = "s3cret A\u0308\ufb01"
 
 const realHBA = `local all all trust
@@ -60,7 +60,7 @@ func realServer(t *testing.T) *lab.Postgres {
 	return p
 }
 
-// superuser logs in by the Unix socket, for the length of the test.
+// superuser logs in over the Unix socket, until the test ends.
 func superuser(t *testing.T, p *lab.Postgres) *Backend {
 	t.Helper()
 	b, err := Connect(t.Context(), ConnectConfig{Address: fmt.Sprintf("%s/.s.PGSQL.%d", p.SocketDir(), p.Port()), User: p.User(), Database: "postgres"})
@@ -168,7 +168,7 @@ func TestConnectRealServer(t *testing.T) {
 			if b.Method != tt.method || b.TLS != tt.tls {
 				t.Errorf("method %s, TLS %v, want %s, %v", b.Method, b.TLS, tt.method, tt.tls)
 			}
-			// A server of version 18 and newer speaks 3.2, with longer secrets, when asked.
+			// Servers from version 18 on speak protocol 3.2, with longer cancel keys, if asked.
 			version, secret := uint32(Version30), 4
 			if major, _, _ := strings.Cut(b.Param("server_version"), "."); cfg.ProtocolVersion == Version32 && len(major) == 2 && major >= "18" {
 				version, secret = Version32, 32
@@ -242,8 +242,8 @@ func TestConnectRealServer(t *testing.T) {
 	})
 }
 
-// testPassThroughRealServer logs in to weir by the SCRAM secret that the server
-// stores, and to the server by what that login revealed.
+// testPassThroughRealServer checks a client's login with the SCRAM secret that the server
+// stores, and logs in to the server with the keys that the client revealed.
 func testPassThroughRealServer(t *testing.T, p *lab.Postgres) {
 	secret := run(t, superuser(t, p), "select rolpassword from pg_authid where rolname = 'scram'")
 	front := (&door{method: AuthSCRAM, secrets: map[string]string{"scram": secret}}).open(t, "tcp")
@@ -270,9 +270,8 @@ func testCancelRealServer(t *testing.T, p *lab.Postgres) {
 			t.Fatal(err)
 		}
 		l := &link{conn: b.Conn, max: maxServerMessage}
-		// The row description arrives when the statement is under way: it is
-		// sent before the function sleeps only if something flushes it, so the
-		// statement tells by a notice.
+		// The statement raises a notice, because the row description is sent before the function
+		// sleeps only if something flushes it.
 		if err := l.write(AppendQuery(nil, `do $$ begin raise notice 'running'; perform pg_sleep(600); end $$`)); err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +312,7 @@ func fake(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// hear reads what the client says first.
+// hear reads the client's first message.
 func hear(conn net.Conn) { _, _ = conn.Read(make([]byte, 1000)) }
 
 func TestConnectDistrustsServers(t *testing.T) {
@@ -377,7 +376,8 @@ func TestConnectDistrustsServers(t *testing.T) {
 	}
 }
 
-// prefer means plain where TLS breaks, require does not.
+// With sslmode=prefer a broken TLS handshake leads to a plain connection; with require it does
+// not.
 func TestConnectPreferSurvivesBrokenTLS(t *testing.T) {
 	addr := fake(t, func(conn net.Conn) {
 		head := make([]byte, 8)
@@ -412,8 +412,8 @@ func TestConnectTimeout(t *testing.T) {
 	}
 }
 
-// A server that falls silent in the TLS handshake has not refused TLS: prefer
-// must not take that for leave to go on without.
+// A server that stops answering in the TLS handshake has not refused TLS: with sslmode=prefer,
+// the client must not continue without it.
 func TestConnectTimeoutInHandshakeIsNoFallback(t *testing.T) {
 	var greetings, dials atomic.Int32
 	reached := make(chan struct{}, 10)

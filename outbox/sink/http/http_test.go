@@ -22,8 +22,8 @@ import (
 	"github.com/weirdb/weir/outbox/sink/sinktest"
 )
 
-// endpoint is what receives: a server that can be killed and started again, on
-// an address that nobody takes meanwhile.
+// endpoint is an HTTP server that can be killed and started again, on an address that no other
+// process takes meanwhile.
 type endpoint struct {
 	t      testing.TB
 	addr   string
@@ -32,7 +32,7 @@ type endpoint struct {
 	mu     sync.Mutex
 	server *http.Server
 	stall  chan struct{} // closed: answers
-	begun  int           // requests that have come
+	begun  int           // requests received
 	got    map[string][]sinktest.Received
 	seen   []*http.Request
 	answer func(http.ResponseWriter) bool // answers instead, if it wants to
@@ -248,7 +248,7 @@ func TestKindsOfAnswer(t *testing.T) {
 	}
 }
 
-// A call that is given up lays nothing to the messages that it has not sent.
+// A call that is abandoned does not blame the messages that it has not sent.
 func TestWhatWasNotSentIsHeldBack(t *testing.T) {
 	e := newEndpoint(t)
 	e.answer = func(w http.ResponseWriter) bool {
@@ -277,8 +277,7 @@ func TestWhatWasNotSentIsHeldBack(t *testing.T) {
 	}
 }
 
-// TestSignature compares with the example of the specification of Standard
-// Webhooks.
+// TestSignature checks the example in the specification of Standard Webhooks.
 func TestSignature(t *testing.T) {
 	secrets, err := ParseSecrets("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\nold secret\n")
 	if err != nil || len(secrets) != 2 {
@@ -351,7 +350,7 @@ func TestSlowEndpoint(t *testing.T) {
 		return e.begun
 	}
 	errs := s.Publish(t.Context(), []outbox.Message{one("x", "")})
-	for len(errs) == 1 && outbox.IsUnavailable(errs[0]) && had() == 0 { // not even connected in that time
+	for len(errs) == 1 && outbox.IsUnavailable(errs[0]) && had() == 0 { // did not even connect in that time
 		errs = s.Publish(t.Context(), []outbox.Message{one("x", "")})
 	}
 	if len(errs) != 1 || errs[0] == nil || outbox.IsUnavailable(errs[0]) || outbox.IsRejected(errs[0]) || strings.Contains(errs[0].Error(), "geheim") {
@@ -362,7 +361,7 @@ func TestSlowEndpoint(t *testing.T) {
 	}
 }
 
-// Keys that were not answered in time take no slots from others.
+// Keys whose requests were not answered in time take no slots from others.
 func TestARouteThatHangsHoldsUpNoOther(t *testing.T) {
 	came, release := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -396,7 +395,7 @@ func TestARouteThatHangsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A message that was never sent is not at fault, whatever kept it.
+// A message that was never sent is not to blame, whatever the reason was.
 func TestNoWayToTheEndpoint(t *testing.T) {
 	s := open("http://127.0.0.1:1/in/x?timeout=20ms")(t).(*Sink)
 	defer s.Close()
@@ -461,8 +460,7 @@ func FuzzParseRetryAfter(f *testing.F) {
 	})
 }
 
-// BenchmarkPublish has its endpoint in the same process, which forgets what it
-// gets.
+// BenchmarkPublish runs the endpoint, which discards everything, in the same process.
 func BenchmarkPublish(b *testing.B) {
 	e := newEndpoint(b)
 	e.answer = func(http.ResponseWriter) bool { return true }

@@ -57,7 +57,8 @@ func (r *rig) stream(s archive.Storage, from binlog.Position) binlog.Position {
 	return end
 }
 
-// into returns a rig that restores the latest backup into another server, under the same name.
+// into restores the latest backup into another server, under the same name, and returns a rig
+// for it.
 func (r *rig) into(m *lab.MySQL) *rig {
 	r.t.Helper()
 	to := &rig{t: r.t, m: m, db: r.db, repo: r.repo}

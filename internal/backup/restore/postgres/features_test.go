@@ -273,8 +273,8 @@ func TestDamagedChunkLoadsNothing(t *testing.T) {
 	}
 }
 
-// TestManyTables backs up more tables than are locked at once, most of which are a file
-// each and no more; WEIR_TEST_TABLES says how many else, as make torture does.
+// TestManyTables backs up more tables than are locked at once, or as many as WEIR_TEST_TABLES
+// says, which make torture sets. Most of them are small.
 func TestManyTables(t *testing.T) {
 	testkit.Long(t, "backs up hundreds of tables")
 	n := 510
@@ -285,7 +285,7 @@ func TestManyTables(t *testing.T) {
 		}
 	}
 	p := server(t)
-	if n > 5000 { // a transaction that locks them all, pg_dump's beside ours
+	if n > 5000 { // one transaction locks all of them, and pg_dump's locks them, too
 		p = labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"max_locks_per_transaction": strconv.Itoa(n / 50)}})
 	}
 	r := newRig(t, p, "")
@@ -376,8 +376,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestRowSecurityIsNoFilter backs up as somebody to whom a policy would show some
-// rows only.
+// TestRowSecurityIsNoFilter backs up as a user to whom a policy shows only some rows.
 func TestRowSecurityIsNoFilter(t *testing.T) {
 	r := newRig(t, server(t), `
 DO $$ BEGIN CREATE ROLE limited LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
@@ -396,7 +395,7 @@ GRANT SELECT ON public.seen TO limited`)
 	}
 }
 
-// TestStreamComesBack writes one tar stream and restores from it; encrypted, too.
+// TestStreamComesBack writes one tar stream and restores from it, plain and encrypted.
 func TestStreamComesBack(t *testing.T) {
 	r := newRig(t, server(t), zoo)
 	path := t.TempDir() + "/backup.tar"
@@ -427,9 +426,9 @@ func TestStreamComesBack(t *testing.T) {
 	r.sameAs(r.source(), target)
 }
 
-// TestConfigurationOfExtensions backs up the rows of an extension's table that
-// its author says are the user's. No extension that every server has is like
-// that, so one is made so by hand.
+// TestConfigurationOfExtensions backs up the rows of an extension's configuration table
+// (pg_extension_config_dump). No extension that every server has marks one, so the test marks
+// one itself.
 func TestConfigurationOfExtensions(t *testing.T) {
 	r := newRig(t, server(t), `
 CREATE TABLE public.settings (id int, value text); INSERT INTO public.settings SELECT g, 'v' || g FROM generate_series(1, 10) g;
@@ -455,8 +454,8 @@ UPDATE pg_extension SET extconfig = ARRAY['public.settings'::regclass::oid, 'pub
 	}
 }
 
-// TestSecretsStayOutOfSight backs up from a server that wants TLS and a password,
-// which pg_dump is to get, too, and which is to stand in no manifest.
+// TestSecretsStayOutOfSight backs up from a server that requires TLS and a password. pg_dump
+// must get the password, and no manifest may contain it.
 func TestSecretsStayOutOfSight(t *testing.T) {
 	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Auth: lab.SCRAM, Password: "p@ss w'ord", TLS: lab.TLSRequired})
 	r := newRig(t, p, shop)

@@ -18,15 +18,15 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// live is a session on a real server, against which the scanner's claims are held.
+// live is a real server, with which the scanner's answers are compared.
 type live struct {
 	*testing.T
 	server *lab.MySQL
 	mode   Mode // of the server, with its version
 }
 
-// TestAgainstMariaDB and TestAgainstMySQL hold the scanner's answers against
-// those of real servers.
+// TestAgainstMariaDB and TestAgainstMySQL compare the scanner's answers with those of real
+// servers.
 func TestAgainstMariaDB(t *testing.T) {
 	againstServer(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true}))
 }
@@ -57,7 +57,7 @@ func againstServer(t *testing.T, server *lab.MySQL) {
 
 var versionParts = regexp.MustCompile(`(\d+)\.(\d+)\.(\d+)`)
 
-// versionID returns a version as MYSQL_VERSION_ID has it.
+// versionID returns a version in the form of MYSQL_VERSION_ID.
 func versionID(t *testing.T, version string) uint32 {
 	m := versionParts.FindStringSubmatch(version)
 	if m == nil {
@@ -74,7 +74,7 @@ func versionID(t *testing.T, version string) uint32 {
 	return uint32(id)
 }
 
-// session opens one connection, which is the test's alone.
+// session opens a connection for this test alone.
 func (l live) session() *sql.Conn {
 	l.Helper()
 	cfg := mysql.NewConfig()
@@ -143,7 +143,7 @@ func (l live) must(conn *sql.Conn, text string) []string {
 	return rows
 }
 
-// errorCode returns the server's number of an error; 0 for none.
+// errorCode returns the server's error number, or 0.
 func (l live) errorCode(err error) uint16 {
 	l.Helper()
 	var e *mysql.MySQLError
@@ -162,9 +162,9 @@ const (
 	errUnknownFunction = 1305 // FUNCTION does not exist
 )
 
-// checkFunctions asks the server for every function of the lists. It must not look
-// for a stored one of that name, with white space before "(" or without; and
-// where the scanner says that it would, it must.
+// checkFunctions calls every function of the lists on the server, with white space before "("
+// and without. The server must not look for a stored function of that name, except where the
+// scanner says that it would.
 func (l live) checkFunctions() {
 	conn := l.session()
 	stored := func(text string) bool { return l.errorCode(second(l.query(conn, text))) == errUnknownFunction }
@@ -178,7 +178,7 @@ func (l live) checkFunctions() {
 		if !l.mode.MariaDB && l.mode.Version >= 90600 && slices.Contains(strings.Fields("md5 sha sha1"), name) {
 			continue // see functions.go
 		}
-		// Some take a stored function's name for theirs unless the arguments fit.
+		// Some names mean a stored function if the arguments do not fit.
 		if stored("select "+name+"()") && stored("select "+name+"(1, 2)") {
 			l.Errorf("%s() is no built-in function", name)
 		}
@@ -199,7 +199,7 @@ func (l live) checkFunctions() {
 	if !l.mode.MariaDB {
 		return
 	}
-	// The server's own list has nothing that the scanner does not know.
+	// The server's own list must have no function that the scanner does not know.
 	late := strings.Fields("add_months to_char sformat kdf json_schema_valid format_pico_time")
 	for _, name := range l.must(conn, "select lower(function) from information_schema.sql_functions") {
 		if !lookup(name).isFunction(l.mode) && !slices.Contains(late, name) {
@@ -216,7 +216,7 @@ func lookup(word string) keyword {
 	return lex.next().kw
 }
 
-// checkWords holds the classes of words against the server's grammar.
+// checkWords compares the classes of words with the server's grammar.
 func (l live) checkWords() {
 	conn := l.session()
 	for word := range strings.FieldsSeq(expressionWords) {
@@ -236,8 +236,8 @@ func (l live) checkWords() {
 	}
 }
 
-// checkCommits holds EffImplicitCommit against what becomes of a row that an open
-// transaction has written.
+// checkCommits compares EffImplicitCommit with what happens to a row that an open transaction
+// has written.
 func (l live) checkCommits() {
 	// These commit on some servers, or in some states.
 	mayCommit := []string{
@@ -269,7 +269,7 @@ func (l live) checkCommits() {
 		l.exec(conn, "insert into c values (1)")
 		_, err := conn.ExecContext(l.Context(), text)
 		if code := l.errorCode(err); code == errParse {
-			continue // of the other family
+			continue // only known to the other engine
 		}
 		l.exec(conn, "rollback")
 		l.exec(conn, "unlock tables")
@@ -284,8 +284,8 @@ func (l live) checkCommits() {
 	}
 }
 
-// checkCounts compares the number of statements with the number of results that
-// the server's own client sees.
+// checkCounts compares the number of statements with the number of results that the server
+// sends.
 func (l live) checkCounts() {
 	client := l.server.Client()
 	if client == "" {
@@ -379,7 +379,7 @@ func (l live) checkInserts() {
 	}, func() { l.exec(conn, together) })
 }
 
-// closing ends a session, which must not outlive the state that it was opened for.
+// closing ends a session, so that its state does not stay.
 func (l live) closing(conn *sql.Conn) {
 	l.Helper()
 	if err := conn.Close(); err != nil && !errors.Is(err, sql.ErrConnDone) {
@@ -387,8 +387,8 @@ func (l live) closing(conn *sql.Conn) {
 	}
 }
 
-// checkState holds the effects that pin a session against what the server says
-// that the session has.
+// checkState compares the effects that pin a session with the state that the server shows for
+// it.
 func (l live) checkState() {
 	other := l.session()
 	for _, c := range []struct {
@@ -469,8 +469,7 @@ func (l live) checkSettings() {
 	}
 }
 
-// replay returns a statement that makes the assignment again; "" for one that is
-// not the session's.
+// replay returns a statement that repeats the assignment, or "" if it is not for the session.
 func (l live) replay(a Assignment) string {
 	text, ok := a.Text(l.mode)
 	if !ok || a.Scope != ScopeSession {
