@@ -73,7 +73,7 @@ func (d *database) load(ctx context.Context) error {
 			return fmt.Errorf("look for tables that have lost their rows: %w", err)
 		}
 	}
-	return d.crew(ctx, func(workers []worker) error {
+	return d.withWorkers(ctx, func(workers []worker) error {
 		return d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers))
 	})
 }
@@ -86,7 +86,7 @@ func (d *database) compare(ctx context.Context) error {
 	if d.opts.SchemaOnly {
 		return nil
 	}
-	return d.crew(ctx, func(workers []worker) error {
+	return d.withWorkers(ctx, func(workers []worker) error {
 		if !d.opts.NoAnalyze {
 			if err := d.analyze(ctx, workers); err != nil {
 				return err
@@ -162,8 +162,8 @@ func (l loader) engines(ctx context.Context) error {
 	return nil
 }
 
-// crew runs f with the workers, and ends their sessions.
-func (d *database) crew(_ context.Context, f func([]worker) error) error {
+// withWorkers runs f with the workers, and ends their sessions.
+func (d *database) withWorkers(_ context.Context, f func([]worker) error) error {
 	workers := make([]worker, d.Workers())
 	for i := range workers {
 		workers[i].d = d
