@@ -262,7 +262,9 @@ func (l *lease) stay(ctx context.Context) {
 			continue // the lease does not depend on it
 		}
 		var readOnly string
-		err = c.QueryRowContext(ctx, "SELECT @@global.read_only").Scan(&readOnly)
+		asking, cancel := context.WithTimeout(ctx, l.s.patience)
+		err = c.QueryRowContext(asking, "SELECT @@global.read_only").Scan(&readOnly)
+		cancel()
 		if err == nil && c.place != l.c.place && !isOn(readOnly) {
 			_ = l.lose(errElsewhere) // Lost says it
 		}

@@ -18,9 +18,9 @@ import (
 type session struct {
 	*sql.Conn
 	store      *Store
-	id         int64  // connection id
-	place      string // the server: see placeText
-	began      time.Time
+	id         int64     // connection id
+	place      string    // the server: see placeText
+	began      time.Time // zero: unknown
 	used       time.Time
 	gone       bool // discarded
 	keysOnly   bool // the binary log gets the keys of changed rows alone
@@ -102,6 +102,9 @@ func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 	case err != nil:
 		return s.renew(ctx, nil)
 	}
+	if !s.owned {
+		c.began = time.Time{} // it may be older than the application's last use of it
+	}
 	s.mu.Lock()
 	s.place = cmp.Or(s.place, c.place)
 	moved := c.place != s.place
@@ -129,6 +132,7 @@ func (s *Store) renew(ctx context.Context, old *session) (*session, error) {
 }
 
 // fresh returns a session of a new connection, for which it borrows all idle ones from the pool.
+// If the pool may not open any more, it closes one of them.
 func (s *Store) fresh(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	era := s.generation
@@ -136,10 +140,17 @@ func (s *Store) fresh(ctx context.Context) (*session, error) {
 	patience := max(s.patience, connectPatience)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for range s.db.Stats().Idle {
+	pool := s.db.Stats()
+	full := pool.MaxOpenConnections > 0 && pool.OpenConnections >= pool.MaxOpenConnections
+	for range pool.Idle {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if full {
+			(&session{Conn: conn}).discard()
+			full = false
+			continue
 		}
 		defer func() { _ = conn.Close() }() // it goes back to the pool
 	}

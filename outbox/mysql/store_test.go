@@ -297,6 +297,12 @@ func TestStandbyMovesWithTheAddress(t *testing.T) {
 			check(t, oldLeader.Close())
 			s.idle[0].began = s.idle[0].began.Add(-sessionTrust)
 		}},
+		{"the relay has just started", func(s *Store) {
+			for _, c := range s.idle {
+				c.discard()
+			}
+			s.idle = nil
+		}},
 	} {
 		address := &movable{Connector: connector(t, old, db), next: connector(t, successor, db)}
 		pool := sql.OpenDB(address)
@@ -305,8 +311,10 @@ func TestStandbyMovesWithTheAddress(t *testing.T) {
 		s, err := New(pool, Options{})
 		check(t, err)
 		s.patience, s.standbyPatience, s.leaderPatience = testPatience, time.Hour, 10*time.Millisecond
-		if _, err := s.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrHeld) {
-			t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
+		if held := oldLeader.(*lease).deposed() == nil; held {
+			if _, err := s.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrHeld) {
+				t.Errorf("lead: %v, want %v", err, outbox.ErrHeld)
+			}
 		}
 		var idle []*sql.Conn // the application's
 		for range 3 {
@@ -339,5 +347,31 @@ func TestStandbyMovesWithTheAddress(t *testing.T) {
 			t.Errorf("%s: the leader never looks where the address leads", tt.name)
 		}
 		check(t, l.Close())
+	}
+}
+
+// A leader that looks where the address leads takes no connection for which the application would
+// have to wait, however few the pool may have.
+func TestFreshSessionOfAFullPool(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	m := mariadb.get(t)
+	pool := producers(t, m, database(t, m))
+	pool.SetMaxOpenConns(2)
+	pool.SetMaxIdleConns(2)
+	s, err := New(pool, Options{})
+	check(t, err)
+	var all [2]*sql.Conn
+	for i := range all {
+		all[i], err = pool.Conn(t.Context())
+		check(t, err)
+	}
+	for _, c := range all {
+		check(t, c.Close())
+	}
+	c, err := s.fresh(t.Context())
+	check(t, err)
+	c.discard()
+	if n := pool.Stats().Idle; n != 1 {
+		t.Errorf("%d idle connections are left of two, want 1", n)
 	}
 }

@@ -296,7 +296,9 @@ func (l *lease) stay(ctx context.Context) {
 			continue // the lease does not depend on it
 		}
 		var elsewhere bool
-		err = c.QueryRow(ctx, "SELECT "+placeText+" <> $1 AND NOT pg_catalog.pg_is_in_recovery()", l.place).Scan(&elsewhere)
+		asking, cancel := context.WithTimeout(ctx, max(connectPatience, l.store.opts.LeaseTimeout))
+		err = c.QueryRow(asking, "SELECT "+placeText+" <> $1 AND NOT pg_catalog.pg_is_in_recovery()", l.place).Scan(&elsewhere)
+		cancel()
 		closeConn(c)
 		if err == nil && elsewhere {
 			l.lose()
