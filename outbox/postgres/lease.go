@@ -40,6 +40,7 @@ type lease struct {
 	last     int64
 
 	lock        *pgx.Conn // belongs to watch
+	pid         int64     // of the process that holds the lock
 	read, write session
 
 	lost    chan struct{}
@@ -57,6 +58,9 @@ type lease struct {
 
 // Lead implements [outbox.Store].
 func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
+	if err := s.pooled.Err(); err != nil {
+		return nil, s.wrap("lead a shard of", err)
+	}
 	n, _, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -79,6 +83,9 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 		s.moved()
 	}
 	if err != nil {
+		if l.pid != 0 && !errors.Is(err, outbox.ErrHeld) {
+			l.release()
+		}
 		closeConn(c)
 		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), err)
 	}
@@ -164,7 +171,7 @@ func (l *lease) take(ctx context.Context) error {
 	var free bool
 	answer, cancel := context.WithTimeout(ctx, max(connectPatience, l.store.opts.LeaseTimeout))
 	defer cancel()
-	if err := l.lock.QueryRow(answer, "SELECT pg_try_advisory_lock($1), "+placeText, l.names.leaseKey(l.shard)).Scan(&free, &l.place); err != nil {
+	if err := l.lock.QueryRow(answer, "SELECT pg_try_advisory_lock($1), pg_backend_pid(), "+placeText, l.names.leaseKey(l.shard)).Scan(&free, &l.pid, &l.place); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
 	if !free {
@@ -275,7 +282,7 @@ func (l *lease) watch(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { l.stay(ctx) })
-	watchSession(ctx, l.lock, l.store.opts.LeaseTimeout, l.lose)
+	l.store.watchSession(ctx, l.lock, l.pid, l.lose)
 }
 
 // stay looks from time to time where the address leads. If that is another primary, there may be
@@ -306,9 +313,10 @@ func (l *lease) stay(ctx context.Context) {
 	}
 }
 
-// watchSession calls lose when a session that only holds locks has ended. It notices a
-// closed connection at once and pings a silent one.
-func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lose func()) {
+// watchSession calls lose when a session that only holds locks has ended, or is not in the
+// process that took them, pid. It notices a closed connection at once and asks a silent one.
+func (s *Store) watchSession(ctx context.Context, c *pgx.Conn, pid int64, lose func()) {
+	timeout := s.opts.LeaseTimeout
 	interval := max(timeout/4, 10*time.Millisecond)
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, interval)
@@ -322,12 +330,15 @@ func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lose 
 		if ctx.Err() != nil {
 			return
 		}
-		// Not with ctx: canceling the ping would close the session, and Close could not
+		// Not with ctx: canceling the question would close the session, and Close could not
 		// unlock.
 		asking, cancel := context.WithTimeout(context.Background(), timeout)
-		err = c.Ping(asking)
+		now, err := poolCheckSession{c}.Number(asking)
 		cancel()
-		if err != nil {
+		if err == nil && now != pid {
+			s.pooled.Moved()
+		}
+		if err != nil || now != pid {
 			lose()
 			return
 		}
@@ -343,16 +354,26 @@ func (l *lease) Close() error {
 		l.stop()
 		<-l.watched
 		if l.deposed() == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
-			// The end of the session would release the lock as well, but later.
-			_, _ = l.lock.Exec(ctx, "SELECT pg_advisory_unlock($1)", l.names.leaseKey(l.shard))
-			cancel()
+			l.release()
 		}
 		closeConn(l.lock)
 		l.read.close()
 		l.write.close()
 	})
 	return nil
+}
+
+// release unlocks the shard. The end of the session would do that as well, but later, and never
+// if a pooler keeps the connection. In another process the lock may be another leader's.
+func (l *lease) release() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
+	defer cancel()
+	var released *bool
+	err := l.lock.QueryRow(ctx, "SELECT CASE pg_backend_pid() WHEN $1::int4 THEN pg_advisory_unlock($2::int8) END",
+		pgx.QueryExecModeSimpleProtocol, l.pid, l.names.leaseKey(l.shard)).Scan(&released)
+	if err == nil && released == nil {
+		l.store.pooled.Moved()
+	}
 }
 
 // deposed returns ErrDeposed once the lease is known to be lost.

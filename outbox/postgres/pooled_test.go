@@ -1,12 +1,17 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/outbox/pooled"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -30,13 +35,13 @@ func TestCheckSeesPoolers(t *testing.T) {
 			var name string
 			r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))
 			s := r.open(t, Options{})
-			if is, err := s.isUnproxied(r.ctx()); !is || err != nil {
-				t.Errorf("a connection to the server is taken for one of a pooler: %v", err)
+			if path, err := s.look(r.ctx()); path != pooled.Direct || err != nil {
+				t.Errorf("a connection to the server is taken for %d: %v", path, err)
 			}
 			r.dsn = labtest.PgBouncer(t, pg, tt.cfg).DSN(name)
 			s = r.open(t, Options{})
-			if is, err := s.isUnproxied(r.ctx()); is || err != nil {
-				t.Errorf("a connection of a pooler is taken for one to the server: %v", err)
+			if path, err := s.look(r.ctx()); path != pooled.Pooler || err != nil {
+				t.Errorf("a connection of a pooler is taken for %d: %v", path, err)
 			}
 			if err := s.Check(r.ctx()); !errors.Is(err, tt.want) {
 				t.Errorf("check: %v, want %v", err, tt.want)
@@ -55,5 +60,45 @@ func TestCheckSeesPoolers(t *testing.T) {
 				t.Errorf("migrate: %v, want %v", err, tt.want)
 			}
 		})
+	}
+}
+
+// A relay that works through a pooler that the check has missed ends when its session is on
+// another connection than its lock.
+func TestRelayEndsWhenItsSessionMoves(t *testing.T) {
+	pg := server(t)
+	for _, claim := range []outbox.ClaimMode{outbox.Auto, outbox.SkipLocked} {
+		r := newRig(t, pg)
+		r.migrated(outbox.Plan{})
+		var name string
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))
+		cfg, err := pgxpool.ParseConfig(labtest.PgBouncer(t, pg, lab.PgBouncerConfig{PoolMode: "transaction"}).DSN(name))
+		r.check(err)
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
+		r.check(err)
+		defer pool.Close()
+		s, err := New(pool, Options{})
+		r.check(err)
+		r.check(s.pooled.Run(r.ctx(), func(context.Context) (pooled.Path, error) { return pooled.Direct, nil }, nil))
+		relay, err := outbox.NewRelay(s, &ledger{}, outbox.Config{Claim: claim})
+		r.check(err)
+		ended := make(chan error, 1)
+		go func() { ended <- relay.Run(r.ctx()) }()
+		r.eventually("the relay holds a lock", func() bool {
+			var held bool
+			r.check(r.db.QueryRowContext(r.ctx(), "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))").Scan(&held))
+			return held
+		})
+		for range 15 { // of 20 connections
+			c, err := pgx.ConnectConfig(r.ctx(), pool.Config().ConnConfig)
+			r.check(err)
+			defer closeConn(c)
+			_, err = c.Exec(r.ctx(), "BEGIN")
+			r.check(err)
+		}
+		if err := <-ended; !errors.Is(err, outbox.ErrPooled) {
+			t.Errorf("%s: the relay ended with %v, want %v", claim, err, outbox.ErrPooled)
+		}
 	}
 }

@@ -27,6 +27,9 @@ type presence struct {
 
 // Announce implements [outbox.Announcer].
 func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
+	if err := s.pooled.Err(); err != nil {
+		return nil, s.wrap("announce claims on", err)
+	}
 	n, m, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -35,7 +38,8 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	if err != nil {
 		return nil, s.wrap("announce claims on", err)
 	}
-	if err := announce(ctx, c, n, m, max(maxSilence, 3*s.opts.LeaseTimeout)); err != nil {
+	pid, err := announce(ctx, c, n, m, max(maxSilence, 3*s.opts.LeaseTimeout))
+	if err != nil {
 		closeConn(c)
 		return nil, s.wrap("announce claims on", err)
 	}
@@ -44,29 +48,30 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	p.stop = stop
 	go func() { // Close ends it
 		defer close(p.watched)
-		watchSession(watching, c, s.opts.LeaseTimeout, func() { close(p.lost) })
+		s.watchSession(watching, c, pid, func() { close(p.lost) })
 	}()
 	return p, nil
 }
 
-func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Duration) error {
-	if _, err := c.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", n.claimsKey()); err != nil {
-		return fmt.Errorf("lock: %w", err)
+// announce takes the lock, and returns the process that holds it.
+func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Duration) (pid int64, err error) {
+	if err := c.QueryRow(ctx, "SELECT pg_backend_pid(), pg_advisory_lock_shared($1)", n.claimsKey()).Scan(&pid, nil); err != nil {
+		return 0, fmt.Errorf("lock: %w", err)
 	}
 	keys := make([]int64, m.shards)
 	for i := range keys {
 		keys[i] = n.leaseKey(i)
 	}
 	var owner string
-	err := c.QueryRow(ctx, "SELECT l.owner FROM unnest($1::bigint[]) WITH ORDINALITY AS k(key, i) JOIN "+n.q("_lease")+
+	err = c.QueryRow(ctx, "SELECT l.owner FROM unnest($1::bigint[]) WITH ORDINALITY AS k(key, i) JOIN "+n.q("_lease")+
 		" AS l ON l.shard = k.i - 1 WHERE k.key IN ("+advisoryKeys+") LIMIT 1", keys).Scan(&owner)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
+		return 0, fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
 	case !errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("look for a leader: %w", err)
+		return 0, fmt.Errorf("look for a leader: %w", err)
 	}
-	return limitSilence(ctx, c, silence)
+	return pid, limitSilence(ctx, c, silence)
 }
 
 // advisoryKeys selects the keys of all advisory locks held in the database.

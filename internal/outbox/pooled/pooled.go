@@ -15,13 +15,28 @@ import (
 // patience bounds a check: a pooler without a free connection makes it wait.
 const patience = 15 * time.Second
 
-// rounds is how often the sessions are checked.
-const rounds = 3
+// rounds is how often a session is checked; poolerRounds is how often if there certainly is
+// a pooler.
+const (
+	rounds       = 3
+	poolerRounds = 10
+)
 
 // busySessions is how many other sessions are in a transaction while one is checked. A pooler gives
 // them idle connections, likely that of the checked session; only with as many other idle
-// connections could all of them miss it in every round.
+// connections could all of them miss it in every round. With a pooler of several processes that
+// share no connections, the others must also reach the process of the checked session: there they
+// are new sessions in each round.
 const busySessions = 3
+
+// Path is what is known of the way from a client to its server.
+type Path int
+
+const (
+	Unknown Path = iota
+	Direct       // no pooler is on it
+	Pooler       // a pooler is on it, which may keep sessions apart
+)
 
 // Session is a session of a client.
 type Session interface {
@@ -39,55 +54,92 @@ type Tx interface {
 
 // Check checks one connection string or pool. After a success it does not check again.
 type Check struct {
-	mu     sync.Mutex
-	direct bool
+	mu    sync.Mutex
+	fine  bool // guarded by mu
+	moved bool // guarded by mu: see Moved
+}
+
+// Moved records that a session was seen on another server connection than before, although the
+// check had succeeded.
+func (c *Check) Moved() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved = true
+}
+
+// Err returns [outbox.ErrPooled] after Moved.
+func (c *Check) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.moved {
+		return outbox.ErrPooled
+	}
+	return nil
 }
 
 // Run returns [outbox.ErrPooled] unless each session has a server session of its own, and an idle
-// one keeps it while the others are in transactions. unbroken, which may be nil, is a cheaper
-// check whether a connection leads directly to the server.
-func (c *Check) Run(ctx context.Context, unbroken func(context.Context) (bool, error), open func(context.Context) (Session, error)) error {
+// one keeps it while the others are in transactions. look, which may be nil, is a cheaper look at
+// the path; it returns ErrPooled if the pooler itself says that it changes connections.
+func (c *Check) Run(ctx context.Context, look func(context.Context) (Path, error), open func(context.Context) (Session, error)) error {
 	c.mu.Lock()
-	known := c.direct
+	fine := c.fine
 	c.mu.Unlock()
-	if known {
-		return nil
+	if err := c.Err(); err != nil || fine {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var direct bool
+	path := Unknown
 	var err error
-	if unbroken != nil {
-		direct, err = unbroken(ctx)
+	if look != nil {
+		path, err = look(ctx)
 	}
-	if err == nil && !direct {
-		err = compare(ctx, open)
+	if err == nil && path != Direct {
+		err = compare(ctx, path, open)
 	}
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.direct = true
+	c.fine = true
 	c.mu.Unlock()
 	return nil
 }
 
-func compare(ctx context.Context, open func(context.Context) (Session, error)) error {
-	var sessions [1 + busySessions]Session
-	for i := range sessions {
-		s, err := open(ctx)
-		if err != nil {
-			return fmt.Errorf("connect: %w", err)
-		}
-		defer s.Close()
-		sessions[i] = s
+func compare(ctx context.Context, path Path, open func(context.Context) (Session, error)) error {
+	s, err := open(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
 	}
-	first, err := sessions[0].Number(ctx)
+	defer s.Close()
+	first, err := s.Number(ctx)
 	if err != nil {
 		return err
 	}
-	for range rounds {
-		if err := checkIdle(ctx, sessions[0], sessions[1:], first); err != nil {
+	if path == Pooler {
+		for range poolerRounds {
+			if err := checkBeside(ctx, s, first, 1, open); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return checkBeside(ctx, s, first, rounds, open)
+}
+
+// checkBeside opens the other sessions, and checks s some times.
+func checkBeside(ctx context.Context, s Session, first int64, times int, open func(context.Context) (Session, error)) error {
+	var rest [busySessions]Session
+	for i := range rest {
+		other, err := open(ctx)
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		defer other.Close()
+		rest[i] = other
+	}
+	for range times {
+		if err := checkIdle(ctx, s, rest[:], first); err != nil {
 			return err
 		}
 	}

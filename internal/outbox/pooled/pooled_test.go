@@ -15,6 +15,8 @@ type pool struct {
 	lent               map[int]bool // to transactions
 	fail               error
 	latest             []int // of a pooler that lends what came back last; the last one is busy at first
+	processes          int   // each with a connection of its own
+	all                int   // sessions so far
 }
 
 type client struct {
@@ -24,11 +26,15 @@ type client struct {
 
 func (p *pool) open(context.Context) (Session, error) {
 	p.opened++
-	return &client{p, p.opened}, nil
+	p.all++
+	return &client{p, p.all}, nil
 }
 
 // next is a connection that no transaction holds, or an error where there is none.
 func (c *client) next() (int64, error) {
+	if c.processes > 0 {
+		return int64(c.own % c.processes), c.fail
+	}
 	if c.size == 0 {
 		return int64(c.own), c.fail
 	}
@@ -68,7 +74,7 @@ func (c *client) Number(context.Context) (int64, error) { return c.next() }
 
 func (c *client) Begin(context.Context) (Tx, error) {
 	n, err := c.next()
-	if c.size > 0 {
+	if c.size > 0 || c.processes > 0 {
 		c.lent[int(n)] = true
 	}
 	return &tx{c, n}, err
@@ -91,17 +97,17 @@ func (t *tx) Rollback(context.Context) error {
 	return nil
 }
 
-func answer(direct bool, err error) func(context.Context) (bool, error) {
-	return func(context.Context) (bool, error) { return direct, err }
+func answer(path Path, err error) func(context.Context) (Path, error) {
+	return func(context.Context) (Path, error) { return path, err }
 }
 
 func TestPoolersAreSeen(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {
-		name     string
-		pool     pool
-		want     error
-		unbroken func(context.Context) (bool, error)
+		name string
+		pool pool
+		want error
+		look func(context.Context) (Path, error)
 	}{
 		{"none", pool{}, nil, nil},
 		{"of one", pool{size: 1}, outbox.ErrPooled, nil},
@@ -110,16 +116,19 @@ func TestPoolersAreSeen(t *testing.T) {
 		{"of eight", pool{size: 8}, outbox.ErrPooled, nil},
 		{"of two, the latest first", pool{size: 2, latest: []int{1, 2}}, outbox.ErrPooled, nil},
 		{"of four, the latest first", pool{size: 4, latest: []int{1, 2, 3, 4}}, outbox.ErrPooled, nil},
-		{"none, as the first session shows", pool{fail: broken}, nil, answer(true, nil)},
-		{"one, of which the first session does not tell", pool{size: 1}, outbox.ErrPooled, answer(false, nil)},
-		{"none whose first session answers", pool{}, broken, answer(false, broken)},
+		{"none, as the first session shows", pool{fail: broken}, nil, answer(Direct, nil)},
+		{"one, of which the first session does not tell", pool{size: 1}, outbox.ErrPooled, answer(Unknown, nil)},
+		{"of eight processes", pool{processes: 8}, outbox.ErrPooled, answer(Pooler, nil)},
+		{"of sessions", pool{}, nil, answer(Pooler, nil)},
+		{"one that says so", pool{}, outbox.ErrPooled, answer(Pooler, outbox.ErrPooled)},
+		{"none whose first session answers", pool{}, broken, answer(Unknown, broken)},
 		{"none that answers", pool{fail: broken}, broken, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.pool
 			p.lent = map[int]bool{}
 			var c Check
-			if err := c.Run(t.Context(), tt.unbroken, p.open); !errors.Is(err, tt.want) {
+			if err := c.Run(t.Context(), tt.look, p.open); !errors.Is(err, tt.want) {
 				t.Errorf("check: %v, want %v", err, tt.want)
 			}
 			if p.opened != 0 || len(p.lent) != 0 {
@@ -127,9 +136,23 @@ func TestPoolersAreSeen(t *testing.T) {
 			}
 			// A known answer is not asked for again, and an error is not known.
 			p.fail = broken
-			if err := c.Run(t.Context(), tt.unbroken, p.open); (err == nil) != (tt.want == nil) {
+			if err := c.Run(t.Context(), tt.look, p.open); (err == nil) != (tt.want == nil) {
 				t.Errorf("again: %v", err)
 			}
 		})
+	}
+}
+
+// What the check missed may be found later; then nobody leads any more.
+func TestPoolersAreSeenLater(t *testing.T) {
+	var c Check
+	if err := errors.Join(c.Run(t.Context(), answer(Direct, nil), nil), c.Err()); err != nil {
+		t.Fatal(err)
+	}
+	c.Moved()
+	for _, err := range []error{c.Run(t.Context(), answer(Direct, nil), nil), c.Err()} {
+		if !errors.Is(err, outbox.ErrPooled) {
+			t.Errorf("after a session has moved: %v", err)
+		}
 	}
 }
