@@ -17,6 +17,7 @@ type backend struct {
 	s    *netloop.Sock
 	p    *pool
 	id   uint32 // the server's connection id
+	port int    // of weir's end of the connection, 0 if it has none
 	caps mywire.Caps
 
 	owner *client // owned
@@ -241,8 +242,15 @@ func (b *backend) reset() {
 	b.renewSession()
 }
 
-// Cut implements core.Backend.
-func (b *backend) Cut(err error) { b.s.Close(err) }
+// Cut implements core.Backend. A server that is busy with an overdue statement does not notice
+// that the connection is closed, and is told. KILL QUERY would not do: behind it, the server
+// would run what else it has received, such as the COMMIT of a group.
+func (b *backend) Cut(err error) {
+	b.s.Close(err)
+	if errors.Is(err, core.ErrOverdue) {
+		kill(b, "KILL", func(*mywire.Error) {})
+	}
+}
 
 // fail closes the connection because weir cannot rely on its state any more.
 func (b *backend) fail(err error) {

@@ -1,8 +1,6 @@
 package mysql
 
 import (
-	"fmt"
-
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -191,7 +189,7 @@ func endOverdue(b *backend) (clients bool) {
 func (b *backend) signal(done func(*mywire.Error)) {
 	b.Cancels++
 	b.struck = true
-	killOrder{b.p, b.Endpoint, fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
+	kill(b, "KILL QUERY", func(e *mywire.Error) {
 		if b.Cancels--; b.Cancels == 0 && !b.s.Closed {
 			b.s.Throttle(false)
 			if c := b.owner; c != nil {
@@ -200,7 +198,7 @@ func (b *backend) signal(done func(*mywire.Error)) {
 			b.settle()
 		}
 		done(e)
-	}}.send()
+	})
 }
 
 // runsAgain reports whether the unit whose ERR has just come runs again: its turn apart is

@@ -173,6 +173,7 @@ const errAccessDeniedNoPassword = 1698
 type backendConn struct {
 	fd      int
 	id      uint32 // the server's connection id
+	port    int    // of weir's end
 	caps    mywire.Caps
 	status  mywire.Status
 	version string
@@ -253,13 +254,14 @@ func (d *dialer) handOver(conn *mywire.Server, key poolKey, e upstream.Endpoint)
 		s.known.note(conn.Greeting, s.Monotonic())
 		return nil, fmt.Errorf("open backend: %w (%#x)", errOtherServer, uint64(lacks))
 	}
+	port := portOf(conn.Conn)
 	fd, err := netloop.Detach(s.DialCtx, conn.Conn, &s.Background)
 	if err != nil {
 		_ = conn.Conn.Close()
 		return nil, err
 	}
 	return &backendConn{
-		fd: fd, id: conn.Greeting.ConnectionID, caps: conn.Caps, status: conn.OK.Status,
+		fd: fd, id: conn.Greeting.ConnectionID, port: port, caps: conn.Caps, status: conn.OK.Status,
 		version: conn.Greeting.Version, mariadb: conn.IsMariaDB(), endpoint: e,
 	}, nil
 }

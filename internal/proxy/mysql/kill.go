@@ -1,9 +1,12 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/upstream"
@@ -112,7 +115,7 @@ func (c *client) killSelf(query bool) {
 
 // disconnect ends the client's session, and its statement in flight.
 func (c *client) disconnect(done func(*mywire.Error)) {
-	srv, p := c.l.srv, c.p
+	srv := c.l.srv
 	b := underWay{c}.head()
 	if b == nil {
 		b = underWay{c}.behind()
@@ -123,7 +126,7 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	case b == c.link:
 		// This backend is not used again, and the server never reuses its id, so the KILL may
 		// come at any time.
-		killOrder{p, b.Endpoint, fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) }}.send()
+		kill(b, "KILL", func(*mywire.Error) { done(nil) })
 	default:
 		b.cancel(b.Head(), func(*mywire.Error) { done(nil) })
 	}
@@ -144,13 +147,28 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	c.s.Close(errors.New("killed by another client"))
 }
 
-// A killOrder is a KILL for the server to execute. done is called on the loop.
+// A killOrder is a KILL of a backend's connection, or of its statement, for the server to
+// execute. done is called on the loop.
+//
+// The server is asked first whether the connection is weir's: the address may lead to another
+// server by now, where the id is that of another client.
 type killOrder struct {
 	p    *pool
 	at   upstream.Endpoint
-	sql  string
+	verb string // KILL or KILL QUERY
+	id   uint32 // of the connection
+	port int    // of weir's end of the connection, 0 if it has none
+	sure bool   // only if the server shows that the connection is weir's
 	done func(*mywire.Error)
 }
+
+// kill makes the server kill the backend's connection, or its statement. If weir has closed the
+// connection, the server's process list has to show that it is weir's.
+func kill(b *backend, verb string, done func(*mywire.Error)) {
+	killOrder{p: b.p, at: b.Endpoint, verb: verb, id: b.id, port: b.port, sure: b.s.Closed, done: done}.send()
+}
+
+func (o killOrder) sql() string { return fmt.Sprintf("%s %d", o.verb, o.id) }
 
 // send makes the server execute it: on a new connection, since all others may be busy, or on a
 // free one if weir cannot open any.
@@ -168,34 +186,104 @@ func (o killOrder) send() {
 			p.l.Post(func() { o.byFree(err) })
 			return
 		}
-		_, err = conn.Exec(ctx, o.sql)
+		err = o.execute(ctx, conn)
 		_ = conn.Close()
 		p.l.Post(func() { o.done(o.outcome(err)) })
 	})
 }
 
-// byFree executes it on a free backend, if that is one of the same server: another has other
-// connections.
+// execute has the server of a new connection execute it.
+func (o killOrder) execute(ctx context.Context, conn *mywire.Server) error {
+	rows, err := conn.Query(ctx, o.listSQL())
+	if err != nil && mywire.CodeOf(err) == 0 {
+		return err
+	}
+	list := make(processList)
+	for _, row := range rows {
+		list.add(row[0].String, row[1].String)
+	}
+	if err := list.misleads(&o, conn.Greeting.ConnectionID, portOf(conn.Conn)); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, o.sql())
+	return err
+}
+
+// byFree has a free backend of the same server execute it.
 func (o killOrder) byFree(why error) {
 	p := o.p
-	b := p.take(p.settings.Empty(), nil)
-	if b != nil && b.Endpoint != o.at {
-		p.release(b)
-		b = nil
-	}
+	b := p.takeAt(o.at)
 	if b == nil {
 		o.done(o.outcome(why))
 		return
 	}
 	b.Mode = core.ModeOwn
-	b.ask(o.sql, func(u *unit) {
-		var err error
-		if u.err != nil {
-			err = u.err
-		}
+	end := func(err error) {
 		e := o.outcome(err)
 		p.l.Post(func() { o.done(e) }) // after the current answer is processed
+	}
+	b.ask(o.listSQL(), func(u *unit) {
+		list := make(processList)
+		for _, row := range u.result(p.key.caps) {
+			list.add(string(row[0]), string(row[1]))
+		}
+		if err := list.misleads(&o, b.id, b.port); err != nil || b.s.Closed {
+			end(cmp.Or(err, why))
+			return
+		}
+		b.ask(o.sql(), func(u *unit) {
+			if u.err != nil {
+				end(u.err)
+				return
+			}
+			end(nil)
+		})
 	})
+	b.ask(noWarnings, func(*unit) {}) // of information_schema, and of its effect on the current database
+	b.endLook()
+}
+
+// listSQL asks for the connection to kill, and for the one that asks.
+func (o *killOrder) listSQL() string {
+	return fmt.Sprintf("SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID IN (%d, CONNECTION_ID())", o.id)
+}
+
+// A processList has the ports of clients as the server sees them, by the ids of their
+// connections.
+type processList map[uint64]int
+
+func (l processList) add(id, host string) {
+	port := 0
+	if at := strings.LastIndexByte(host, ':'); at >= 0 {
+		port = int(parseUint([]byte(host[at+1:])))
+	}
+	l[parseUint([]byte(id))] = port
+}
+
+// misleads returns an error if the connection to kill is not there, or is not weir's. own and
+// port are the id of the connection that asks, and the port of weir's end of it: if the server
+// sees another one, something in between hides weir's ports, and the list proves nothing.
+func (l processList) misleads(o *killOrder, own uint32, port int) error {
+	seen, asks := l[uint64(own)]
+	victim, there := l[uint64(o.id)]
+	proves := asks && seen == port && port != 0 && o.port != 0
+	switch {
+	case asks && !there:
+		return mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", o.id)
+	case proves && victim != o.port:
+		return fmt.Errorf("connection %d of %s is another client's: the address leads to another server than before", o.id, o.at.Host)
+	case !proves && o.sure:
+		return fmt.Errorf("the server does not show whether connection %d of %s is weir's", o.id, o.at.Host)
+	}
+	return nil
+}
+
+// portOf returns the port of weir's end of a connection, or 0 if it has none.
+func portOf(conn net.Conn) int {
+	if a, ok := conn.LocalAddr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
 }
 
 // outcome returns the error for the client that sent the KILL. If there is nothing to kill any
@@ -204,6 +292,6 @@ func (o killOrder) outcome(err error) *mywire.Error {
 	if err == nil || mywire.CodeOf(err) == mywire.ErrNoSuchThread {
 		return nil
 	}
-	o.p.l.srv.Log.Warn("statement not killed", "pool", o.p.key.String(), "command", o.sql, "error", err)
+	o.p.l.srv.Log.Warn("statement not killed", "pool", o.p.key.String(), "command", o.sql(), "error", err)
 	return mywire.NewError(mywire.ErrUnknown, "weir could not have the server kill the statement: %v", err)
 }

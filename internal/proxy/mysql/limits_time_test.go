@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -42,6 +43,41 @@ func TestQueryTimeoutEndsTheStatementAlone(t *testing.T) {
 	holder.must("ROLLBACK")
 	if n := w.pool().Limited["query_timeout"]; n < 4 {
 		t.Errorf("%d are counted", n)
+	}
+}
+
+// TestQueryTimeoutEndsAGroupOnTheServer: a member of a group is not killed, but its connection is
+// closed in the end. A server that waits for a row's lock does not notice that, but it does not
+// go on with the statement.
+func TestQueryTimeoutEndsAGroupOnTheServer(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (k INT)", "INSERT INTO t VALUES (1)", "CREATE TABLE l (k INT PRIMARY KEY)", "INSERT INTO l VALUES (1)",
+		"CREATE FUNCTION waits() RETURNS INT READS SQL DATA BEGIN DECLARE x INT; SET innodb_lock_wait_timeout = 1000; SELECT k INTO x FROM l FOR UPDATE; RETURN x; END",
+		"CREATE VIEW v AS SELECT waits() + 1 AS k")
+	w := start(t, db, func(c *mysql.Config) {
+		c.QueryTimeout, c.TrustFunctions = 500*time.Millisecond, []string{"*"} // weir does not see for how long it waits
+	})
+	c, holder := w.dial(nil), directTo(t, server(t), db)
+	eventually(t, "writes are grouped", func() bool {
+		c.must("/* batch */ UPDATE t SET k = 1")
+		return w.pool().Grouped > 0
+	})
+	holder.must("BEGIN")
+	holder.must("SELECT k FROM l FOR UPDATE")
+	busy := func(n string) func() bool {
+		return func() bool {
+			return holder.one("SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Sleep' AND id <> CONNECTION_ID() AND db = '"+db+"'") == n
+		}
+	}
+	c.send(c.query("/* batch */ UPDATE t SET k = (SELECT k FROM v)"))
+	eventually(t, "it waits for the lock", busy("1"))
+	if r, _ := c.hear(mywire.ComQuery); r.code() != mywire.ErrNetRead || !strings.Contains(r.err.Message, core.ErrOverdue.Error()) {
+		t.Errorf("a grouped write that is overdue: %s %v", r.text, r.lost)
+	}
+	eventually(t, "the server has ended it", busy("0"))
+	holder.must("ROLLBACK")
+	if got := c.one("SELECT k FROM t"); got != "1" {
+		t.Errorf("k is %s", got)
 	}
 }
 

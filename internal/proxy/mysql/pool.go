@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -72,6 +74,8 @@ type poolFacts struct {
 	base      map[string]string // settings of a new session, of those that a login can change
 	pipelines bool              // several commands may be in flight on one connection
 	silent    bool              // it does not report changes of session state
+	askAgain  time.Duration     // when to run factsSQL again, which it has refused; 0 if it has not
+	pause     time.Duration     // ... after so long
 	// reportsInResults: it reports changes, or at least that there are some, also in answers
 	// with rows.
 	reportsInResults bool
@@ -174,6 +178,15 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	return p.Pick(best)
 }
 
+// takeAt removes a free backend of one server, and returns nil if there is none.
+func (p *pool) takeAt(e upstream.Endpoint) *backend {
+	i := slices.IndexFunc(p.Free, func(b *backend) bool { return b.Endpoint == e })
+	if i < 0 {
+		return nil
+	}
+	return p.Pick(i)
+}
+
 // lastForShared reports whether no further client may get a backend of its own. Where each
 // session keeps a backend, nothing is shared, and every backend may have a client.
 func (p *pool) lastForShared() bool {
@@ -215,7 +228,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		return
 	}
 	b := &backend{
-		p: p, id: conn.id, caps: conn.caps, status: conn.status,
+		p: p, id: conn.id, port: conn.port, caps: conn.caps, status: conn.status,
 	}
 	b.backendSession = backendSession{b: b, set: p.settings.Empty(), began: conn.status}
 	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]*instance)}
@@ -284,10 +297,15 @@ func (p *pool) learn(u *unit) {
 	p.facts.known = true
 	p.Wake()
 	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames)+len(resetNames) {
-		p.l.srv.Log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		if p.facts.askAgain == 0 {
+			p.l.srv.Log.Warn("server facts not known; writes are not grouped until they are", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		}
 		p.facts.pipelines = false
+		p.facts.pause = min(max(2*p.facts.pause, factsPause), maxFactsPause)
+		p.facts.askAgain = p.l.Now + p.facts.pause
 		return
 	}
+	p.facts.pipelines, p.facts.askAgain, p.facts.pause = mayPipeline(p.facts.text, p.facts.mariadb), 0, 0
 	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.learnReported(string(rows[0][1]), string(rows[0][2]))
 	p.ConnManager().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
@@ -321,6 +339,27 @@ func (p *pool) learn(u *unit) {
 		c.settings.readMode()
 	}
 }
+
+const (
+	// factsPause is the time after which weir asks again for facts that the server refused. It
+	// doubles up to maxFactsPause.
+	factsPause    = 10 * time.Second
+	maxFactsPause = 10 * time.Minute
+)
+
+// learnAgain closes free connections while the facts are to be asked for again: the next one
+// that is opened does that.
+func (p *pool) learnAgain() {
+	if !p.facts.asksAgain(p.l.Now) || !p.MayDial() {
+		return
+	}
+	if b := p.take(p.settings.Empty(), nil); b != nil {
+		b.Goodbye()
+	}
+}
+
+// asksAgain reports whether a new connection is to ask for facts that the server has refused.
+func (f *poolFacts) asksAgain(now time.Duration) bool { return f.askAgain > 0 && now >= f.askAgain }
 
 func parseUint(p []byte) uint64 {
 	var n uint64
@@ -476,6 +515,7 @@ func (p *pool) Tick() {
 		p.failWaiting(limit, e)
 	}
 	p.ConnManager().Overdue(endOverdue)
+	p.learnAgain()
 	p.Reap()
 	if p.Waiting() > 0 {
 		p.Wake()
