@@ -102,7 +102,7 @@ func (f *backendSession) introduce() {
 		b.Doomed = true
 	})
 	b.ask(lockSQL, p.alone.learnLocks)
-	if !p.facts.known {
+	if !p.facts.known || !again && p.facts.asksAgain(p.l.Now) {
 		if p.facts.mariadb {
 			b.ask(fixedSQL, func(u *unit) { p.facts.learnFixed(u.result(p.key.caps)) })
 			b.ask(resultCanary, b.reportsInResults)

@@ -1,9 +1,11 @@
 package mysql_test
 
 import (
+	"bytes"
 	"database/sql"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -106,4 +108,49 @@ func TestServerThatDoesNotReport(t *testing.T) {
 			t.Errorf("silent %v: a new session has %q", silent, got)
 		}
 	}
+}
+
+// TestServerThatRefusesOnce: a server that cannot tell once what weir has to know of it is asked
+// again, and its writes are grouped from then on.
+func TestServerThatRefusesOnce(t *testing.T) {
+	t.Parallel()
+	needsMariaDB(t, "@@wsrep_on")
+	var refuses atomic.Bool
+	refuses.Store(true)
+	addr := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+		go func() {
+			_, _ = io.Copy(client, be)
+			_ = client.Close()
+		}()
+		go func() {
+			defer be.Close()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := client.Read(buf)
+				if err != nil {
+					return
+				}
+				if at := bytes.Index(buf[:n], []byte("@@wsrep_on")); at >= 0 && refuses.Load() {
+					copy(buf[at:], "@@wsrep_no")
+				}
+				if _, err := be.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}()
+	})
+	w := start(t, database(t, "CREATE TABLE r (id int)"), func(c *mysql.Config) { c.MySQL.Address = addr })
+	c := w.dial(nil)
+	write := func() (grouped uint64) {
+		c.must("/* batch */ INSERT INTO r VALUES (1)")
+		return w.pool().Grouped
+	}
+	for range 10 {
+		if write() > 0 {
+			t.Fatal("a write was grouped at a server of which weir knows nothing")
+		}
+	}
+	refuses.Store(false)
+	w.AskForFactsAgain(ctxFor(t))
+	eventually(t, "writes are grouped", func() bool { return write() > 0 })
 }

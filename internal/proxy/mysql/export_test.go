@@ -132,3 +132,14 @@ func (s *Server) Hold() (release func()) {
 	}
 	return func() { close(free) }
 }
+
+// AskForFactsAgain has the pools ask at once for what their server has refused to tell.
+func (s *Server) AskForFactsAgain(ctx context.Context) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, p := range l.PoolList {
+				p.facts.askAgain = min(p.facts.askAgain, 1)
+			}
+		})
+	}
+}

@@ -345,7 +345,14 @@ func (u *unit) noteReported(state []byte) {
 // nothing, with proxies and forks in between.
 func (b *backend) tracked(u *unit) {
 	p := b.p
-	if u.err != nil && u.err.Code == mywire.ErrNetRead || u.err == nil && u.reported.has(reportedVariable) || p.facts.silent {
+	if u.err != nil {
+		switch u.err.Code {
+		case mywire.ErrNetRead, mywire.ErrQueryInterrupted, mywire.ErrQueryTimeout, mywire.ErrMariaStatementTimeout:
+			b.Doomed = true // another one will show it
+			return
+		}
+	}
+	if u.err == nil && u.reported.has(reportedVariable) || p.facts.silent {
 		return
 	}
 	p.facts.silent = true
