@@ -234,6 +234,23 @@ func (l *lastStatement) shared(u *unit) {
 	}
 }
 
+// described records that weir itself has answered a COM_STMT_PREPARE, which clears the warnings
+// and the error of the last statement like the statement itself.
+func (dg *diagnostics) described(st *stmt) {
+	c, l := dg.c, &dg.last
+	if l.left() {
+		u := unit{cmd: mywire.ComStmtPrepare, c: c, st: st}
+		u.noteTables(st.sql, st.mode)
+		if showsDiagnostics(&st.info) || u.mayKeepDiagnostics() {
+			return
+		}
+	}
+	if b := l.on; b != nil && b.warned == c {
+		b.warned = nil // they are still there
+	}
+	l.clear()
+}
+
 // mayKeepDiagnostics reports whether a statement may not have cleared the diagnostics of the one
 // before it: MariaDB's do so only if they use a table. The last statement of a text with several
 // may keep those of an earlier one.
@@ -422,7 +439,7 @@ func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, hidesID bo
 		return false
 	}
 	c.pins.add(pinDiag)
-	c.responder.refuseHere(gone("what the last statement left"))
+	c.responder.refuseHere(dg.gone("what the last statement left"))
 	return true
 }
 
@@ -463,7 +480,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 	}
 	if info.Effects.Has(myscan.EffLastID) && dg.last.unknown {
 		dg.keepsIDs = true
-		c.responder.refuseHere(gone("LAST_INSERT_ID()"))
+		c.responder.refuseHere(dg.gone("LAST_INSERT_ID()"))
 		return true
 	}
 	if !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) {
@@ -481,13 +498,13 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.hasIDOf(c) {
 			// Setting the id overwrites the other.
 			c.pins.add(pinDiag)
-			c.responder.refuseHere(gone("what the last statement left"))
+			c.responder.refuseHere(dg.gone("what the last statement left"))
 			return true
 		}
 		lower := strings.ToLower(sql)
 		if dg.last.probed && strings.Contains(lower, "row_count") || dg.last.found != b && strings.Contains(lower, "found_rows") {
 			c.pins.add(pinDiag)
-			c.responder.refuseHere(gone("a number of rows"))
+			c.responder.refuseHere(dg.gone("a number of rows"))
 			return true
 		}
 		if b.warned != c && dg.last.warnings == 0 && !dg.last.failed && asksForWarnings(sql, info) {
@@ -516,7 +533,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		c.pins.add(pinDiag)
 	}
 	dg.asked(cmd, sql)
-	c.responder.refuseHere(gone("what the last statement left"))
+	c.responder.refuseHere(dg.gone("what the last statement left"))
 	return true
 }
 
@@ -535,7 +552,11 @@ func (f *poolFacts) newRows() string {
 }
 
 // gone is the error for a client that reads overwritten diagnostics.
-func gone(what string) *mywire.Error {
+func (dg *diagnostics) gone(what string) *mywire.Error {
+	if mode := dg.c.l.cfg.Mode; mode != session.ModeAuto {
+		return mywire.NewError(mywire.ErrNotSupportedYet,
+			"weir: %s was not kept, for its connection has served others since: use --mode auto, which keeps it for sessions that ask for it, or --mode session", what)
+	}
 	return mywire.NewError(mywire.ErrNotSupportedYet,
 		"weir: %s was not kept, for its connection has served others since; from now on it is kept for this session: run both statements again, or use --mode session", what)
 }

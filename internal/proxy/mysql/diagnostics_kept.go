@@ -139,7 +139,8 @@ func (l *lastStatement) leftOn(b *backend) bool {
 }
 
 // fetch queries the warnings of the last statement, or the number of rows that the client reads,
-// so that the backend can be used for other statements, and then calls then unless it is nil.
+// so that the backend can be used for other statements, and then calls then unless it is nil. If
+// the connection is lost meanwhile, so is the session, for then was to ask for a part of its state.
 // Warnings that are too long to keep stay on the connection, and so does a client that reads
 // them, or both warnings and rows: to query the one overwrites the other.
 func (dg *diagnostics) fetch(then func()) {
@@ -177,7 +178,11 @@ func (dg *diagnostics) fetch(then func()) {
 				b.lastUser, dg.last.spread, dg.last.probed, dg.last.found = c, false, true, nil
 			}
 		}
-		if then != nil && !b.s.Closed {
+		switch {
+		case then == nil:
+		case b.s.Closed:
+			c.pins.add(pinSet) // what then would have asked for is lost with the connection
+		default:
 			then()
 		}
 		c.resume()

@@ -546,7 +546,7 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 		}
 		if info.Effects.Has(myscan.EffLastID) && c.diag.last.unknown {
 			c.diag.keepsIDs = true
-			return c.transport.refuse(p, gone("LAST_INSERT_ID()"), false)
+			return c.transport.refuse(p, c.diag.gone("LAST_INSERT_ID()"), false)
 		}
 		hidesID := !judged || c.diag.hidesID(info.Verb, info.Effects, cs.st.target, false)
 		if !c.diag.prepare(info, hidesID) {

@@ -1,14 +1,19 @@
 package mysql_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -100,6 +105,45 @@ func TestUnsentCommandGoesElsewhere(t *testing.T) {
 				t.Errorf("updated, and kept of what was rolled back: %s, want %d 0", got, rounds)
 			}
 		})
+	}
+}
+
+// A variable that a client sets without a report from the server is lost with the connection on
+// which weir was about to ask for its value: the session does not go on without it.
+func TestSetWhoseValueIsLost(t *testing.T) {
+	t.Parallel()
+	needsMariaDB(t, "settings that it does not report")
+	var cuts atomic.Bool
+	addr := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+		go func() {
+			_, _ = io.Copy(client, be)
+			_ = client.Close()
+		}()
+		go func() {
+			defer be.Close()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := client.Read(buf)
+				if err != nil || bytes.Contains(buf[:n], []byte("SHOW WARNINGS")) && cuts.CompareAndSwap(true, false) {
+					return
+				}
+				if _, err := be.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}()
+	})
+	c := start(t, database(t), func(c *mysql.Config) { c.MySQL.Address = addr }).dial(nil)
+	before := c.one("SELECT @@sort_buffer_size")
+	cuts.Store(true)
+	if r := c.try(c.query("SET @@sort_buffer_size = 1")); r.err != nil || r.lost != nil || r.ok.Warnings == 0 {
+		t.Fatalf("the SET is answered by %s %v, want a warning", r.text, r.lost)
+	}
+	if r := c.try(c.query("SELECT @@sort_buffer_size = " + before)); r.err == nil && r.lost == nil {
+		t.Errorf("the session goes on, with %s", r.text)
+	}
+	if cuts.Load() {
+		t.Error("weir has asked for no warnings")
 	}
 }
 

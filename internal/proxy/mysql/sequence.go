@@ -26,7 +26,7 @@ func (dg *diagnostics) refusesSequence() bool {
 	if !dg.draws && c.link == nil && before == 0 {
 		return false // no value exists, and a fresh connection says so
 	}
-	c.responder.refuseHere(gone("the last value of the sequence"))
+	c.responder.refuseHere(dg.gone("the last value of the sequence"))
 	return true
 }
 

@@ -117,6 +117,6 @@ func (dg *diagnostics) refusesGTID(sql string) bool {
 	if b.gtidOf == c || !b.hasGTID && !dg.wroteGTID {
 		return false
 	}
-	c.responder.refuseHere(gone("@@last_gtid"))
+	c.responder.refuseHere(dg.gone("@@last_gtid"))
 	return true
 }

@@ -134,7 +134,7 @@ func (ss *statements) describe(st *stmt) {
 	s.Touch()
 	c.idleSince = c.l.Now
 	c.stats.units++
-	c.diag.last.clear()
+	c.diag.described(st)
 }
 
 // restate puts the client's status into the EOF packets of a description, which carry that of

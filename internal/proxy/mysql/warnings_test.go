@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -293,6 +294,27 @@ func TestWhoAsksForNumbersOfRowsKeepsNoConnection(t *testing.T) {
 			got := ask(w.dial(nil), func() { other.must("UPDATE t SET a = a") })
 			if got.text != want.text && (got.code() != mywire.ErrNotSupportedYet || between == nil) {
 				t.Errorf("behind %s:\n  weir %s %v\ndirect %s", name, got.text, got.lost, want.text)
+			}
+		}
+	})
+}
+
+// What a failed statement has left is cleared by a prepared one, or not, as on a direct
+// connection, though weir knows the statement and answers that itself.
+func TestWarningsBehindPreparing(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server, "CREATE TABLE t (a INT)")
+		w := startFor(t, server, db, func(c *mysql.Config) { c.Mode = session.ModeTransaction })
+		for _, sql := range []string{"INSERT INTO t VALUES (?)", "SELECT a FROM t", "SELECT 1"} {
+			ask := func(c *wire) string {
+				c.prepare(sql)
+				c.try(c.query("SELECT a FROM nothing"))
+				c.prepare(sql)
+				return c.try(c.query("SHOW WARNINGS")).text
+			}
+			if got, want := ask(w.dial(nil)), ask(dialAt(t, server.Addr(), db, nil)); got != want {
+				t.Errorf("%s:\n  weir %s\ndirect %s", sql, got, want)
 			}
 		}
 	})
