@@ -18,6 +18,8 @@ import (
 const (
 	// gatewayTick is how often lines check for missing answers.
 	gatewayTick = 50 * time.Millisecond
+	// calmTick is how often they do while there is no client.
+	calmTick = time.Second
 	// maxIdleLines is how many sessions are kept for future connections.
 	maxIdleLines = 1024
 	// forgetAfter is how long weir goes on with the writes of a connection that has closed.
@@ -109,6 +111,11 @@ func (g *gateway) put(l letter) {
 	g.in.Lock()
 	g.post = append(g.post, l)
 	g.in.Unlock()
+	g.poke()
+}
+
+// poke wakes up the gateway's goroutine.
+func (g *gateway) poke() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -120,13 +127,21 @@ func (g *gateway) run(ctx context.Context) {
 	tick := time.NewTicker(gatewayTick)
 	defer tick.Stop()
 	var spent []letter
+	calm := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			g.tick()
+			if g.tick(); !calm && g.calm() {
+				calm = true
+				tick.Reset(calmTick)
+			}
 		case <-g.wake:
+		}
+		if calm && !g.calm() {
+			calm = false
+			tick.Reset(gatewayTick)
 		}
 		g.in.Lock()
 		post := g.post
@@ -357,11 +372,6 @@ func (g *gateway) connect(s *session.Session, now int64, id uint64) {
 func (g *gateway) tick() {
 	now := g.clock()
 	status := g.Replica.Status()
-	if status.Leader != 0 {
-		g.leaderless.Store(0)
-	} else {
-		g.leaderless.CompareAndSwap(0, now)
-	}
 	for _, l := range g.all() {
 		l.mu.Lock()
 		l.s.Tick(now)
@@ -372,6 +382,22 @@ func (g *gateway) tick() {
 		if gone {
 			g.retire(l, now)
 		}
+	}
+}
+
+// calm reports that there is no client, and nothing left of those that there were.
+func (g *gateway) calm() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open.Load() == 0 && len(g.idle) == len(g.lines)
+}
+
+// led records whether there is a leader. The core goroutine calls it at each tick.
+func (g *gateway) led(leader uint64) {
+	if leader != 0 {
+		g.leaderless.Store(0)
+	} else {
+		g.leaderless.CompareAndSwap(0, g.clock())
 	}
 }
 
@@ -427,6 +453,7 @@ func (g *gateway) Open(replies resp.Replies) resp.Session {
 	defer l.mu.Unlock()
 	l.replies = replies
 	l.settle()
+	g.poke()
 	return l
 }
 

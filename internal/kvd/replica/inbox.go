@@ -31,7 +31,6 @@ type letters struct {
 	count    int // messages in messages
 	bytes    int // approximate size
 	ticket   uint64
-	ticked   bool // at least once: a turn that is late must not hasten an election
 	calls    []func(now consensus.Clock)
 }
 
@@ -83,14 +82,6 @@ func sizeOf(m *wire.Message) int {
 func (in *inbox) persisted(ticket uint64) {
 	in.mu.Lock()
 	in.held.ticket = max(in.held.ticket, ticket)
-	in.mu.Unlock()
-	in.poke()
-}
-
-// tick reports that a tick has passed.
-func (in *inbox) tick() {
-	in.mu.Lock()
-	in.held.ticked = true
 	in.mu.Unlock()
 	in.poke()
 }

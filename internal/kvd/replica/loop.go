@@ -21,6 +21,10 @@ type loop struct {
 	came    int    // messages since the last order to the disk
 	counted consensus.Counters
 	removed int // ticks since this replica was removed
+	pace    *pace
+	leads   bool // this replica, at the last tick
+	alone   bool // it was the only one
+	calm    bool // there was a leader, and nothing had to be done at a certain time
 
 	served   int64 // Clock.Mono when a serving leader was last known; 0: never
 	watchdog watchdog
@@ -32,10 +36,14 @@ type loop struct {
 
 // run runs turns until stop is closed or the replica must not continue.
 func (l *loop) run(stop <-chan struct{}) error {
+	defer l.pace.ticker.Stop()
 	var got letters
 	for {
+		ticked := false
 		select {
 		case <-l.inbox.wake:
+		case <-l.pace.ticker.C: // one at most is waiting
+			ticked = true
 		case <-stop:
 			return nil
 		}
@@ -43,18 +51,27 @@ func (l *loop) run(stop <-chan struct{}) error {
 		// The clock is read after the letters were taken: time that passed before, as in a
 		// process that was stopped, has passed for them, too.
 		at := l.cfg.Clock()
-		if err := l.turn(at, &got); err != nil {
+		if err := l.turn(at, &got, ticked); err != nil {
 			return err
 		}
 	}
 }
 
-// turn passes everything to the core and executes its effects.
-func (l *loop) turn(at consensus.Clock, got *letters) error {
+// turn passes everything to the core and executes its effects. ticked says that the ticker has
+// ticked.
+func (l *loop) turn(at consensus.Clock, got *letters, ticked bool) error {
+	slow := l.pace.slow
+	ticks := l.pace.due(at.Mono, ticked)
+	if slow { // they are over, and what has come is newer
+		l.tick(at, ticks)
+	}
+	work := got.ticket > 0 || len(got.calls) > 0
 	for i := range got.messages {
 		p := &got.messages[i]
 		for j := range p.messages {
-			l.core.Deliver(at, p.from, &p.messages[j])
+			m := &p.messages[j]
+			work = work || m.Kind != wire.Raft && m.Kind != wire.Lease
+			l.core.Deliver(at, p.from, m)
 		}
 	}
 	if got.ticket > 0 {
@@ -66,20 +83,32 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 	if l.broken != nil {
 		return l.broken
 	}
-	if got.ticked {
-		l.core.Hang(at, l.watchDisk())
-		l.core.Tick(at)
+	if !slow {
+		l.tick(at, ticks)
 	}
 	l.stats.turns.Add(1)
 	l.stats.taken.observe(float64(got.count))
 	l.came += got.count
-	if err := l.act(l.core.Take(at)); err != nil {
+	effects := l.core.Take(at)
+	work = work || effects.Ticket > 0 || effects.Save != nil || len(effects.Ships) > 0
+	if err := l.act(effects); err != nil {
 		return err
 	}
-	if !got.ticked {
-		return nil
+	if ticks > 0 {
+		if err := l.ticked(at, ticks); err != nil {
+			return err
+		}
 	}
-	return l.ticked()
+	l.pace.passed(at.Mono, ticks, l.leads, l.calm, work, got.count > 0 || l.alone)
+	return nil
+}
+
+// tick tells the core that time passes.
+func (l *loop) tick(at consensus.Clock, ticks int) {
+	for range ticks {
+		l.core.Hang(at, l.watchDisk())
+		l.core.Tick(at)
+	}
 }
 
 // quiet is how many messages come with an order to the disk if nothing else is
@@ -189,9 +218,9 @@ func (l *loop) send(to consensus.Addr, ms []wire.Message) bool {
 	}
 }
 
-// ticked does the work that is due once per tick. The error says why this
+// ticked does the work that is due after ticks. The error says why this
 // replica must not continue.
-func (l *loop) ticked() error {
+func (l *loop) ticked(at consensus.Clock, ticks int) error {
 	status := l.publish()
 	for i := range status.Peers {
 		p := &status.Peers[i]
@@ -200,12 +229,17 @@ func (l *loop) ticked() error {
 		}
 	}
 	l.rounds(&status.Counters)
-	l.watchLeader(status, l.cfg.Clock().Mono)
+	l.watchLeader(status, at.Mono)
+	l.gateway.led(status.Leader)
 	l.peers.whoLeads(status)
 	l.peers.members(status)
 	l.peers.meetPromoted(status)
 	l.peers.joinGroup(status)
-	l.peers.noteAcked()
+	l.peers.noteAcked(ticks)
+	due := l.store.Due()
+	l.leads, l.alone = status.Leader == l.cfg.ID, len(status.Members) == 1
+	l.calm = status.Leader != 0 && status.Open && !status.Removed && l.disk.steps.Load()%2 == 0 &&
+		len(l.peers.leaving) == 0 && (due == 0 || due > at.Wall+int64(time.Second))
 	if !status.Removed {
 		return nil
 	}

@@ -48,8 +48,8 @@ func (p *peers) meet(id uint64, log [8]byte) error {
 const noteEvery = 500
 
 // noteAcked records them in the background. The core goroutine calls it at each tick.
-func (p *peers) noteAcked() {
-	if p.untilNote++; p.untilNote < noteEvery || p.cfg.Memory || p.stopping.Load() {
+func (p *peers) noteAcked(ticks int) {
+	if p.untilNote += ticks; p.untilNote < noteEvery || p.cfg.Memory || p.stopping.Load() {
 		return
 	}
 	p.untilNote = 0

@@ -324,7 +324,7 @@ func (r *Replica) Run(ctx context.Context) error {
 type goroutines struct {
 	front      chan struct{} // closed when Redis clients are no longer served
 	closeFront func()
-	below      sync.WaitGroup // the core's and the ticker's
+	below      sync.WaitGroup // the core's
 	stop       chan struct{}  // ends them
 	above      sync.WaitGroup // the gateway's and the feed's
 	closeAbove func()
@@ -350,13 +350,12 @@ func (r *Replica) begin() *goroutines {
 	}()
 	g.below.Go(func() {
 		defer close(r.stopped)
-		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]wire.Message{}, watchdog: watchdog{patience: int(r.cfg.DiskTimeout / tickEvery)}}
+		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]wire.Message{}, watchdog: watchdog{patience: int(r.cfg.DiskTimeout / tickEvery)}, pace: newPace(r.cfg.core(0).HeartbeatTicks)}
 		if err := l.run(g.stop); err != nil {
 			g.fail(err)
 		}
 		r.inbox.close()
 	})
-	g.below.Go(func() { r.tick(g.stop) })
 	above, closeAbove := context.WithCancel(context.Background())
 	g.closeAbove = closeAbove
 	g.above.Go(func() { r.gateway.run(above) })
@@ -373,18 +372,4 @@ func (r *Replica) begin() *goroutines {
 		}
 	}()
 	return g
-}
-
-// tick tells the core that time passes.
-func (r *Replica) tick(stop <-chan struct{}) {
-	t := time.NewTicker(tickEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-t.C:
-			r.inbox.tick()
-		}
-	}
 }
