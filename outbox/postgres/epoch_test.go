@@ -4,16 +4,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
 )
 
 // An epoch that was handed out is not handed out again, whatever else a crash of
 // the server undoes.
 func TestEpochSurvivesACrash(t *testing.T) {
-	s := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_writer_delay": "10s"}})
+	s := roughServer(t)
 	r := newOwnRig(t, s)
+	r.exec("ALTER SYSTEM SET wal_writer_delay = '10s'")
+	r.exec("SELECT pg_reload_conf()")
+	r.eventually("the setting holds", r.holds("current_setting('wal_writer_delay') = '10s'"))
 	store := r.open(t, Options{})
 	_, err := store.Migrate(r.ctx(), outbox.Plan{})
 	r.check(err)
@@ -30,6 +31,7 @@ func TestEpochSurvivesACrash(t *testing.T) {
 		return l.(*lease).epoch
 	}
 	first := lead()
+	r.exec("ALTER SYSTEM RESET wal_writer_delay") // from the restart on
 	s.Kill()
 	r.check(s.Restart(r.ctx()))
 	if second := lead(); second <= first {

@@ -20,7 +20,7 @@ import (
 // primary is on it. What had been committed arrives, in order, nothing else does, and
 // a relay that follows the log follows that of the new primary.
 func TestRelayAfterAPromotion(t *testing.T) {
-	primary := ownServer(t)
+	primary := labtest.Postgres(t, config)
 	r := newOwnRig(t, primary)
 	var name string
 	r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))

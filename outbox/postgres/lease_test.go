@@ -41,7 +41,7 @@ func (r *rig) take(s *Store) outbox.Lease {
 }
 
 func TestLeaseNoticesTheServersDeath(t *testing.T) {
-	pg := ownServer(t)
+	pg := roughServer(t)
 	for what, strike := range map[string]func(*lab.Postgres){
 		"killed": (*lab.Postgres).Kill,
 		// It accepts connections and answers nothing.

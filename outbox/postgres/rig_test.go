@@ -40,10 +40,13 @@ func server(t testing.TB) *lab.Postgres {
 	return shared.Get(t)
 }
 
-// ownServer is one that a test may kill and set up as it likes.
-func ownServer(t testing.TB) *lab.Postgres {
+var rough = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) { return lab.StartPostgres(ctx, config) })
+
+// roughServer is one that tests may kill and restart, and whose settings they may change for a
+// while. No other test uses their databases.
+func roughServer(t testing.TB) *lab.Postgres {
 	t.Helper()
-	return labtest.Postgres(t, config)
+	return rough.Get(t)
 }
 
 // rig is one database of a server.

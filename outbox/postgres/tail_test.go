@@ -16,7 +16,7 @@ import (
 // The log shows a transaction that waits for a standby. Its row is handed over
 // when the transaction can be seen, and its ack finds it.
 func TestTailWaitsForSynchronousStandbys(t *testing.T) {
-	r := newOwnRig(t, ownServer(t))
+	r := newOwnRig(t, roughServer(t))
 	l := r.lead(r.migrated(outbox.Plan{}))
 	tail := r.tailBesideStandbys(l)
 	inserted := r.commitWaits("INSERT INTO weir_outbox (topic) VALUES ('t')")
@@ -47,7 +47,7 @@ func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 
 // A transaction that is too large to be held until standbys have answered stays in the log.
 func TestTailHoldsNoMoreThanItMay(t *testing.T) {
-	r := newOwnRig(t, ownServer(t))
+	r := newOwnRig(t, roughServer(t))
 	l := r.lead(r.migrated(outbox.Plan{}))
 	follows, ok := r.tailBesideStandbys(l).(*tail)
 	if !ok {
@@ -144,7 +144,7 @@ func (r *rig) commitWaits(sql string) <-chan error {
 // Of several servers in the connection string the first is not the one that is
 // written to: the log of the other one is followed.
 func TestTailIsOfTheServerThatIsWrittenTo(t *testing.T) {
-	first, second := newRig(t, server(t)), newOwnRig(t, ownServer(t))
+	first, second := newRig(t, server(t)), newOwnRig(t, roughServer(t))
 	address := func(r *rig, database string) *url.URL {
 		u, err := url.Parse(r.dsn)
 		r.check(err)
