@@ -87,26 +87,42 @@ func (e *GapError) Error() string {
 // Unwrap returns the server's error.
 func (e *GapError) Unwrap() error { return e.Err }
 
+// A ClusterError says that the DSN leads to another cluster than the one whose log was received
+// before.
+type ClusterError struct{ Was, Is string } // system identifiers
+
+// Error says what to do.
+func (e *ClusterError) Error() string {
+	return fmt.Sprintf("the DSN now leads to cluster %s, and the log received so far is that of cluster %s: correct the address; "+
+		"or, if the new cluster replaces the old one, start again to archive its log, and take a base backup of it", e.Is, e.Was)
+}
+
 // Receive receives the log of a server into storage until ctx ends, which is no error. It
 // reconnects without limit while another connection uses the slot and, once a connection has
-// begun to receive, after any error but a *GapError.
+// begun to receive, after any error but a *GapError or a *ClusterError.
 func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) error {
 	r := &receiver{opts: opts, storage: storage}
 	if err := r.validate(); err != nil {
 		return err
 	}
+	return r.run(ctx)
+}
+
+// run is Receive without the validation.
+func (r *receiver) run(ctx context.Context) error {
 	pause := firstRetry
 	for {
 		err := r.once(ctx)
 		var gap *GapError
+		var other *ClusterError
 		switch {
 		case err == nil || ctx.Err() != nil && !r.unkept(err):
 			return nil
-		case errors.As(err, &gap) && opts.AllowGap && !r.skip:
+		case errors.As(err, &gap) && r.opts.AllowGap && !r.skip:
 			r.skip = true
 			r.say("%v; continuing after it", gap.Err)
 			continue
-		case errors.As(err, &gap), ctx.Err() != nil, !r.proven && !slotInUse(err):
+		case errors.As(err, &gap), errors.As(err, &other), ctx.Err() != nil, !r.proven && !slotInUse(err):
 			return err
 		}
 		if r.progressed {
@@ -208,12 +224,12 @@ func (r *receiver) once(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if r.status.SystemID != "" && r.status.SystemID != system.ID {
+		return &ClusterError{Was: r.status.SystemID, Is: system.ID}
+	}
 	s, err := createStore(ctx, r.storage, cluster{SystemID: system.ID, SegmentBytes: size}, r.opts.Archive)
 	if err != nil {
 		return err
-	}
-	if r.status.SystemID != "" && r.status.SystemID != system.ID {
-		return fmt.Errorf("the server at this address is another cluster now: %s instead of %s", system.ID, r.status.SystemID)
 	}
 	if err := r.ensureSlot(ctx, conn); err != nil {
 		return err
