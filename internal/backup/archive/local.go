@@ -503,7 +503,7 @@ func localError(op, place string, err error) error {
 	case errors.Is(err, fs.ErrExist):
 		e.Err = kindError{ErrExist, err}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.Err, e.Hint = kindError{ErrFull, err}, "make room, then go on with --resume, or start over if nothing was kept"
+		e.Err, e.Hint = kindError{ErrFull, err}, "make room"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		e.Err, e.Hint = kindError{ErrDenied, err}, "check the owner and mode of the directory"
 	}

@@ -527,7 +527,11 @@ func (s *S3) fail(op, name string, err error) error {
 // explain adds what an S3 error code means to an operator.
 func (e *Error) explain(answer minio.ErrorResponse) {
 	kind := func(k error, hint string) { e.Err, e.Hint = kindError{k, e.Err}, hint }
-	switch strings.ToLower(answer.Code) { // servers differ in the case of "Id"
+	code := strings.ToLower(answer.Code)
+	if answer.StatusCode == http.StatusInsufficientStorage {
+		code = "quotaexceeded"
+	}
+	switch code { // servers differ in the case of "Id"
 	case "nosuchkey", "notfound", "nosuchupload":
 		kind(ErrNotExist, "")
 	case "nosuchbucket":
@@ -541,7 +545,7 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 	case "requesttimetooskewed", "requestexpired":
 		kind(ErrDenied, "this machine's clock differs too much from the server's: set it, by NTP for example")
 	case "quotaexceeded", "xminiostoragefull", "insufficientcapacity", "entitytoolargeforquota":
-		kind(ErrFull, "make room, then go on with --resume, or start over if nothing was kept")
+		kind(ErrFull, "make room")
 	case "authorizationheadermalformed", "permanentredirect", "incorrectendpoint":
 		e.Hint = "the bucket is in another region: add ?region=" + first(answer.Region, "NAME")
 	case "slowdown", "slowdownread", "slowdownwrite", "throttling", "throttlingexception", "requestlimitexceeded", "requestthrottled", "toomanyrequests":

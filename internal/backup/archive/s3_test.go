@@ -580,6 +580,34 @@ func TestS3FaultsAreNamed(t *testing.T) {
 	}
 }
 
+// TestS3ThatIsFull says so once, even if it does not take the end of the backup's lock either.
+func TestS3ThatIsFull(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && full.Load() {
+				w.WriteHeader(http.StatusInsufficientStorage)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, nil))
+	w, err := Create(t.Context(), NewRepository(s), Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := DataPath("shop", "public", "orders", 1, "copy"), DataPath("shop", "public", "orders", 2, "copy")
+	if err := writeChunk(t.Context(), w, fixtureInfo(a), noise(1, 1<<10)); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	err = w.Fail(writeChunk(t.Context(), w, fixtureInfo(b), noise(2, 1<<10)))
+	if !errors.Is(err, ErrFull) || strings.Count(err.Error(), "make room") != 1 {
+		t.Errorf("on a full storage: %v", err)
+	}
+}
+
 // TestS3BackupWithCrash abandons a backup, resumes and reads it, and removes the unfinished
 // uploads.
 func TestS3BackupWithCrash(t *testing.T) {

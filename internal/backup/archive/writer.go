@@ -280,7 +280,11 @@ func (w *Writer) Fail(cause error) error {
 		case <-timer.C: // Abort cancels them, and then what waits for them
 		}
 	}
-	return errors.Join(cause, w.Abort(w.Stats().Complete() > 0))
+	err := w.Abort(w.Stats().Complete() > 0)
+	if errors.Is(cause, ErrFull) && errors.Is(err, ErrFull) {
+		return cause // a full storage does not take the end of the lock either, which then expires
+	}
+	return errors.Join(cause, err)
 }
 
 // forget subtracts what an aborted chunk had counted.

@@ -350,6 +350,19 @@ func TestFindTool(t *testing.T) {
 	check("", "/nowhere", 150018, "")
 }
 
+// TestToolFailureSaysItsNameOnce, as the program says it, too.
+func TestToolFailureSaysItsNameOnce(t *testing.T) {
+	for _, c := range []struct{ stderr, want string }{
+		{"pg_dump: error: no matching tables were found", "pg_dump: error: no matching tables were found"},
+		{"Segmentation fault", "pg_dump: Segmentation fault"},
+		{"", "pg_dump: exit status 1"},
+	} {
+		if got := (&ToolFailure{"pg_dump", c.stderr, errors.New("exit status 1")}).Error(); got != c.want {
+			t.Errorf("of %q it makes %q, want %q", c.stderr, got, c.want)
+		}
+	}
+}
+
 func TestEnvironmentHoldsTheDSN(t *testing.T) {
 	t.Setenv("PGHOST", "elsewhere")
 	t.Setenv("PGOPTIONS", "-c a=b")

@@ -119,7 +119,7 @@ func (e *ToolFailure) Error() string {
 	if e.Stderr == "" {
 		return e.Tool + ": " + e.Err.Error()
 	}
-	return e.Tool + ": " + e.Stderr
+	return e.Tool + ": " + strings.TrimPrefix(e.Stderr, e.Tool+": ") // programs begin with their names
 }
 
 // Unwrap returns the exit error.
