@@ -69,24 +69,10 @@ func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive
 // interruption.
 func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string) error {
 	var err error
-	if !l.journal.Has(t.begunStep()) {
-		if err = l.empty(ctx, s, t); err == nil {
-			err = s.Exec(ctx, note(t.begunStep()))
-		}
-		if err != nil {
-			return l.object("rows of table "+t.name(), "", err)
-		}
-	}
-	err = s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
-	switch remembers, deletesNothing := uint16(4137), uint16(1031); my.ErrorCode(err) {
-	case deletesNothing: // such as ARCHIVE
-		if err = l.empty(ctx, s, t); errors.Is(err, restore.ErrBeside) {
-			err = errors.New("it has rows of an interrupted restore, and its engine deletes none: drop it, and --resume makes it again")
-		}
-	case remembers: // a system-versioned table
-		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
-			err = s.Exec(ctx, "DELETE HISTORY FROM "+my.Ident(t.name()))
-		}
+	if l.journal.Has(t.begunStep()) {
+		err = l.truncate(ctx, s, t)
+	} else if err = l.empty(ctx, s, t); err == nil {
+		err = s.Exec(ctx, note(t.begunStep()))
 	}
 	for _, c := range t.chunks {
 		if err == nil {
@@ -105,6 +91,22 @@ func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string)
 		l.loaded(c)
 	}
 	return nil
+}
+
+// truncate removes the rows that an interrupted run has loaded.
+func (l loader) truncate(ctx context.Context, s *my.Session, t *table) error {
+	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
+	switch remembers, deletesNothing := uint16(4137), uint16(1031); my.ErrorCode(err) {
+	case deletesNothing: // such as ARCHIVE
+		if err = l.empty(ctx, s, t); errors.Is(err, restore.ErrBeside) {
+			err = errors.New("it has rows of an interrupted restore, and its engine deletes none: drop it, and --resume makes it again")
+		}
+	case remembers: // a system-versioned table
+		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
+			err = s.Exec(ctx, "DELETE HISTORY FROM "+my.Ident(t.name()))
+		}
+	}
+	return err
 }
 
 // empty returns [restore.ErrBeside] if a table has rows.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -16,6 +17,7 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestResumeDropsNothingOfOthers that a restore met on its way, or will meet.
@@ -150,6 +152,75 @@ CREATE PROCEDURE p() SELECT 1; CREATE VIEW v AS SELECT 'theirs'`)
 			t.Fatal(err)
 		}
 		r.compare(r.native(r.db), target)
+	})
+}
+
+// TestResumeBesideOpenTransactions, in which somebody inserts rows into tables that the restore is
+// about to drop or to fill, or has read the journal that a killed run drops.
+func TestResumeBesideOpenTransactions(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE a (x varchar(300)); INSERT INTO a SELECT repeat('x', 300) FROM "+numbers+`;
+CREATE TABLE orders (x int); CREATE TABLE plain (x int) ENGINE=MyISAM; INSERT INTO plain VALUES (1)`)
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_copy"
+		r.createDB(target)
+		o := restore.Options{DSN: m.DSN(target), Jobs: 1, NoAnalyze: true}
+		r.interrupted(o, "data/a/")
+		r.client(target, "DELETE FROM weir_restore WHERE step = 'TABLE orders'")
+		o.Resume = true
+		resume := func() error {
+			_, err := r.restoreCtx(t.Context(), o)
+			return err
+		}
+		other, asker := r.session(target), r.session("")
+		one := func(s *my.Session, sql string) string {
+			row, err := s.Row(t.Context(), sql)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return row[0]
+		}
+		waits := func() bool {
+			return one(asker, "SELECT count(*) FROM information_schema.processlist WHERE db = '"+target+"' AND state = 'Waiting for table metadata lock'") != "0"
+		}
+
+		r.exec(other, "START TRANSACTION", "INSERT INTO orders VALUES (5)")
+		done := begin(resume)
+		testkit.Eventually(t, "the restore waits for table orders", waits)
+		r.exec(other, "COMMIT")
+		if err := finished(t, done); !errors.Is(err, restore.ErrBeside) {
+			t.Errorf("beside rows that came at the last moment: %v", err)
+		}
+		if got := r.client(target, "SELECT x FROM orders; DELETE FROM orders"); got != "5" {
+			t.Errorf("of somebody's rows there is %q", got)
+		}
+
+		killed := r.session(target)
+		id := one(killed, "SELECT CONNECTION_ID()")
+		r.exec(other, "START TRANSACTION", "SELECT count(*) FROM weir_restore")
+		drop := begin(func() error { return killed.Exec(t.Context(), "DROP TABLE weir_restore") })
+		testkit.Eventually(t, "the drop of the journal waits", waits)
+		undo := load.SetJournalPatience(time.Second)
+		if err := resume(); err == nil || !strings.Contains(err.Error(), "SHOW PROCESSLIST") {
+			t.Errorf("beside a drop of the journal: %v", err)
+		}
+		undo()
+		r.admin("KILL " + id)
+		if err := finished(t, drop); err == nil {
+			t.Error("the drop of the journal was not killed")
+		}
+		r.exec(other, "COMMIT")
+
+		r.exec(other, "START TRANSACTION", "SELECT x FROM plain FOR UPDATE")
+		done = begin(resume)
+		testkit.Eventually(t, "the restore has ended, or waits for table plain", func() bool { return len(done) > 0 || waits() })
+		r.exec(other, "INSERT INTO plain VALUES (6)", "COMMIT")
+		if err := finished(t, done); err != nil {
+			t.Error(err)
+		}
+		if got := r.client(target, "SELECT x FROM plain ORDER BY x"); got != "1\n6" {
+			t.Errorf("table plain has %q", got)
+		}
 	})
 }
 

@@ -316,7 +316,7 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 	if err != nil {
 		return nil, err
 	}
-	settings := "SET foreign_key_checks = 0, unique_checks = 0, lock_wait_timeout = 86400"
+	settings := waitForLocks + ", foreign_key_checks = 0, unique_checks = 0"
 	if r.maria {
 		settings += ", check_constraint_checks = 0"
 	}

@@ -282,7 +282,8 @@ func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 }
 
 // leftover reports whether a table may have been created by an interrupted run that has not
-// recorded it. Such a table has no rows yet: one that has some was created by others.
+// recorded it. Such a table has no rows yet: one that has some was created by others. It locks
+// the table, so that nobody inserts rows before it is dropped.
 func (l loader) leftover(ctx context.Context, s *my.Session, t *table) (bool, error) {
 	if !l.journal.Begun() || l.journal.Has(refused(t.entry)) {
 		return false, nil
@@ -301,7 +302,10 @@ func (l loader) leftover(ctx context.Context, s *my.Session, t *table) (bool, er
 	case kind == "VIEW", kind == "SEQUENCE": // the server will refuse the table
 		return false, nil
 	case !my.Elsewhere(engine):
-		err = l.empty(ctx, s, t)
+		err = s.Exec(ctx, "LOCK TABLES "+my.Ident(t.name())+" WRITE")
+		if err == nil || my.Denied(err) { // without the privilege, a moment is left in which rows may come
+			err = l.empty(ctx, s, t)
+		}
 	}
 	return err == nil, err
 }
@@ -311,11 +315,14 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 	create := t.plain.String()
 	statements := []string{create, loader{d}.created(t.entry)}
 	left, err := loader{d}.leftover(ctx, s, t)
+	if left {
+		err = s.Exec(ctx, t.entry.Drop(true))
+	}
+	if d.journal.Begun() && s.Broken() == nil {
+		err = errors.Join(err, s.Exec(ctx, "UNLOCK TABLES"))
+	}
 	if err != nil {
 		return d.lose(t, d.object(t.entry.String(), t.entry.Create, err))
-	}
-	if left {
-		statements = slices.Insert(statements, 0, t.entry.Drop(true))
 	}
 	for _, sql := range statements {
 		err := s.Exec(ctx, sql)

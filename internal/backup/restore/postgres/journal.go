@@ -3,9 +3,11 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // journalSchema is the schema with the journal of a restore while it runs: table done has one row
@@ -37,10 +39,17 @@ func openJournal(ctx context.Context, s *pg.Session, d *database) (*restore.Jour
 	if row[0] != "t" {
 		return b, nil
 	}
-	err = s.Query(ctx, "SELECT step FROM "+journalSchema+".done", func(row []string) error {
+	read := fmt.Sprintf("SET LOCAL lock_timeout = %d; SELECT step FROM %s.done", journalPatience.Milliseconds(), journalSchema)
+	err = s.Query(ctx, read, func(row []string) error {
 		b.Add(row[0])
 		return nil
 	})
+	switch pg.ErrorCode(err) {
+	case pgwire.CodeUndefinedTable: // the restore has ended while this one waited for it
+		return &restore.Journal{}, nil
+	case "55P03": // lock_not_available
+		return nil, journalLocked(ctx, s)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the journal of an earlier restore: %w", err)
 	}
@@ -48,6 +57,22 @@ func openJournal(ctx context.Context, s *pg.Session, d *database) (*restore.Jour
 		return nil, err
 	}
 	return b, nil
+}
+
+// journalPatience is how long the drop of a journal, which is the end of a restore, may take: it
+// waits for the standbys of synchronous replication, for example.
+var journalPatience = time.Minute
+
+// journalLocked returns the error that the journal cannot be read, with the sessions that lock it.
+func journalLocked(ctx context.Context, s *pg.Session) error {
+	row, err := s.Row(ctx, `SELECT pg_catalog.concat_ws(', ', VARIADIC ARRAY(SELECT DISTINCT pid FROM pg_catalog.pg_locks
+		WHERE relation = pg_catalog.to_regclass('`+journalSchema+`.done') AND granted AND pid <> pg_catalog.pg_backend_pid()
+		AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())))`)
+	if err != nil {
+		return fmt.Errorf("look for the sessions that lock the journal of an earlier restore: %w", err)
+	}
+	return fmt.Errorf("the journal of an earlier restore (schema %s) has been locked for %s: another restore may be ending, or the server is still ending one that was killed; "+
+		"wait, or end the sessions that lock it (process ids: %s), and resume again", journalSchema, journalPatience, row[0])
 }
 
 // createJournal creates the journal. The same session has checked that the target is empty.

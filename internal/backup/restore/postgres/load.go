@@ -121,17 +121,18 @@ func (t *target) copySQL(c *archive.Chunk, options ...string) string {
 // copyIn loads chunks in one transaction, which also records them: whatever happens, their rows
 // are loaded exactly once or not at all. If it fails, it returns the chunk that failed.
 func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, chunks []*archive.Chunk) (at *archive.Chunk, err error) {
-	begin := "BEGIN"
 	var options []string
+	err = s.Exec(ctx, "BEGIN")
 	// Frozen rows are visible to all transactions at once, which is right only if none can have
 	// seen the table before: this restore has created it, nothing refers to it yet, and all its
 	// rows are loaded in this transaction.
 	if t.ours && !t.second && t.root == "" && t.Parts == len(chunks) && t.PlainBytes >= freezeBytes {
-		begin += "; TRUNCATE ONLY " + t.sql()
 		options = append(options, "FREEZE")
+		if err == nil {
+			err = l.truncate(ctx, s, t)
+		}
 	}
 	at = chunks[0]
-	err = s.Exec(ctx, begin)
 	end := ""
 	var sent, rows int64
 	for _, c := range chunks {
@@ -153,6 +154,18 @@ func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, chunks []*
 		}
 	}
 	return at, err
+}
+
+// truncate truncates a table in which nobody has inserted rows since the restore has created it.
+func (l loader) truncate(ctx context.Context, s *pg.Session, t *target) error {
+	row, err := s.Row(ctx, "LOCK TABLE ONLY "+t.sql()+"; SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
+	if err == nil && row[0] == "t" {
+		err = restore.ErrBeside
+	}
+	if err != nil {
+		return err
+	}
+	return s.Exec(ctx, "TRUNCATE ONLY "+t.sql())
 }
 
 func (l loader) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, options []string, sent *int64) (int64, error) {

@@ -3,8 +3,10 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -125,11 +127,66 @@ INSERT INTO root SELECT unnest(enum_range(NULL::mood)); CREATE MATERIALIZED VIEW
 	}
 }
 
+// TestResumeBesideOpenTransactions, in which somebody inserts rows into a table that the restore
+// is about to truncate, or in which a killed run drops its journal.
+func TestResumeBesideOpenTransactions(t *testing.T) {
+	r := newRig(t, server(t), "CREATE TABLE wide AS SELECT g, repeat(md5(g::text), 40) AS filling FROM generate_series(1, 1000) g") // to be frozen
+	r.mustBackup(backup.Options{})
+	target := r.db + "_copy"
+	r.createDB(target)
+	o := restore.Options{DSN: r.p.DSN(target), Jobs: 1}
+	r.interruptedAt("public.wide", 0, o, func(stop func()) { stop() })
+	o.Resume = true
+	resume := func() error {
+		_, err := r.restore(o)
+		return err
+	}
+	other := connect(t, r.p.DSN(target))
+	run := func(sql string) {
+		t.Helper()
+		if err := other.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = "
+
+	run("BEGIN; INSERT INTO public.wide VALUES (0, 'theirs')")
+	done := start(resume)
+	r.until(target, waits+"'wide'::regclass", "t")
+	run("COMMIT")
+	if err := finished(t, done); !errors.Is(err, restore.ErrBeside) {
+		t.Errorf("beside rows that came at the last moment: %v", err)
+	}
+	if got := r.psql(target, "SELECT filling FROM wide; DELETE FROM wide"); got != "theirs" {
+		t.Errorf("of somebody's rows there is %q", got)
+	}
+
+	run("BEGIN; DROP SCHEMA weir_restore CASCADE")
+	undo := load.SetJournalPatience(time.Millisecond)
+	if err := resume(); err == nil || !strings.Contains(err.Error(), "process ids: "+fmt.Sprint(other.PID())+")") {
+		t.Errorf("beside a drop of the journal: %v", err)
+	}
+	undo()
+	done = start(resume)
+	r.until(target, waits+"to_regclass('weir_restore.done')", "t")
+	run("COMMIT")
+	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "nothing to continue") {
+		t.Errorf("the journal is dropped: %v", err)
+	}
+}
+
 // interrupted begins a restore, and has it interrupted when all is done but to fill
 // materialized views.
 func (r *rig) interrupted(o restore.Options, interrupt func(stop func())) {
 	r.t.Helper()
-	repo, g := archivetest.NewGate(r.t, r.repo, "refresh", 1) // it is read first when the backup is checked
+	r.interruptedAt("refresh", 1, o, interrupt) // it is read first when the backup is checked
+}
+
+// interruptedAt begins a restore, and has it interrupted when it reads the n-th object whose name
+// contains part.
+func (r *rig) interruptedAt(part string, n int, o restore.Options, interrupt func(stop func())) {
+	r.t.Helper()
+	repo, g := archivetest.NewGate(r.t, r.repo, part, n)
 	ctx, stop := context.WithCancel(r.t.Context())
 	defer stop()
 	done := start(func() error {

@@ -43,7 +43,7 @@ func takeOver(ctx context.Context, s *pg.Session) error {
 	if err != nil {
 		return fmt.Errorf("end the sessions of the interrupted restore: %w", err)
 	}
-	wait := fmt.Sprintf("SET lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock(%d), pg_catalog.pg_advisory_unlock(%[2]d); RESET lock_timeout", takeOverPatience.Milliseconds(), restoreLock)
+	wait := fmt.Sprintf("SET lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock(%d), pg_catalog.pg_advisory_unlock(%[2]d); SET lock_timeout = 0", takeOverPatience.Milliseconds(), restoreLock)
 	if err := s.Exec(ctx, wait); pg.ErrorCode(err) == "55P03" {
 		return fmt.Errorf("sessions of the interrupted restore are still running after %s: at first those with process ids %s; end them, and resume again", takeOverPatience, strings.Join(pids, ", "))
 	} else if err != nil {
