@@ -397,6 +397,7 @@ func TestQuestionsThatEndConnections(t *testing.T) {
 	over := false
 	for n := 0; n < 2*core.MostLost && !over; n++ {
 		li.call(func() {
+			li.l.Now++ // calls may share a turn: the next connection is made after this one is lost
 			st.b.s.Flush()
 			st.b.s.Close(nil)
 			li.l.Settle()
