@@ -117,9 +117,11 @@ func (s *server) prepareRunDir(ctx context.Context, mode TLSMode, admin string) 
 		}
 	}
 	if s.watch.wanted() {
-		if s.env, err = watchDisk(ctx, s.dir.path, s.watch, s.as); err != nil {
+		env, err := watchDisk(ctx, s.dir.path, s.watch, s.as)
+		if err != nil {
 			return err
 		}
+		s.env = append(s.env, env...)
 	}
 	return nil
 }
