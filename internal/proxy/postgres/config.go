@@ -73,8 +73,8 @@ type Config struct {
 	NoSharedListen bool
 	// restless makes tests move channels whenever they can.
 	restless bool
-	// builtins have the tests' proxies share what they know of the server's functions.
-	builtins *knownBuiltins
+	// known has the tests' proxies share what they know of the server.
+	known *knownServers
 
 	// Process executes the console's reload and shutdown. Default: none,
 	// and the console refuses them.

@@ -95,15 +95,27 @@ func (f *dbCatalogue) begin(b *backend) {
 }
 
 // read reads the catalogue on b, to which nothing else is sent meanwhile. The result is
-// processed on a goroutine of its own.
+// processed on a goroutine of its own. What another loop has read meanwhile is not read again.
 func (f *dbCatalogue) read(b *backend) {
 	f.reading = true
 	f.reads++
 	sent := f.l.Now
 	f.on, f.began = b, sent
-	server := builtinsKey{b.Endpoint.Address, b.params["server_version"]}
-	r := newReader(f.l.cfg.TrustFunctions, f.l.srv.builtins.of(server))
+	server := serverKey{b.Endpoint.Address, b.params["server_version"]}
+	key, known := databaseKey{server, f.database}, f.l.srv.known
+	r := newReader(f.l.cfg.TrustFunctions, known.builtins.of(server))
 	done := make(chan struct{}, 1)
+	finish := func(x *index) {
+		f.install(x, sent)
+		if f.again {
+			f.again = false
+			f.believe(nil)
+			f.read(b)
+			return
+		}
+		f.settled()
+		f.confirm(b)
+	}
 	var step func(sql string)
 	step = func(sql string) {
 		if b.s.Closed {
@@ -116,16 +128,11 @@ func (f *dbCatalogue) read(b *backend) {
 				f.failed(b, err)
 				return
 			}
-			f.l.srv.builtins.learn(server, r.builtins)
-			f.install(x, sent)
-			if f.again {
-				f.again = false
-				f.believe(nil)
-				f.read(b)
-				return
+			if server.version != "" && len(r.builtins.effects) > 0 {
+				known.builtins.learn(server, r.builtins)
+				known.indexes.learn(key, x)
 			}
-			f.settled()
-			f.confirm(b)
+			finish(x)
 			return
 		}
 		b.Held = true
@@ -145,7 +152,19 @@ func (f *dbCatalogue) read(b *backend) {
 			})
 		}).columns = columns
 	}
-	step(r.next())
+	other := known.indexes.of(key)
+	if other == nil || f.last != nil && f.last.stamp == other.stamp {
+		step(r.next())
+		return
+	}
+	b.Held = true
+	b.ask(quietly+stampSQL, func(u *unit) {
+		if u.err == nil && len(u.rows) == 1 && string(u.rows[0][0]) == other.stamp {
+			finish(other)
+			return
+		}
+		step(r.next())
+	}).columns = 1
 }
 
 // free releases b for its own work.

@@ -72,11 +72,12 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 // Restless has the channels of clients that listen move after each statement.
 func (c *Config) Restless() { c.restless = true }
 
-// KnownBuiltins are the functions that servers have.
-type KnownBuiltins = knownBuiltins
+// Known is what proxies have read of servers.
+type Known = knownServers
 
-// ShareBuiltins has a proxy take from known what the server's functions do.
-func (c *Config) ShareBuiltins(known *KnownBuiltins) { c.builtins = known }
+// ShareKnown has a proxy take from known what the server's functions do, and what its databases
+// have.
+func (c *Config) ShareKnown(known *Known) { c.known = known }
 
 // Dial connects as to the server.
 func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {

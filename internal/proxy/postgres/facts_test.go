@@ -40,7 +40,7 @@ func TestTheSoloLaneIsOnWhicheverArgumentsTheFlushHas(t *testing.T) {
 		t.Run(form.name, func(t *testing.T) {
 			t.Parallel()
 			db := database(t, form.setup, "CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t SELECT g, 0 FROM generate_series(1, 16) g")
-			w := start(t, db, oneLane(func(c *postgres.Config) { c.ShareBuiltins(nil) })) // others have that function
+			w := start(t, db, oneLane(func(c *postgres.Config) { c.ShareKnown(nil) })) // others have that function
 			update := func(id int) string { return fmt.Sprintf("/* batch */ UPDATE t SET n = n + 1 WHERE id = %d", id) }
 			clients := w.clients(8, update(16))
 			w.mustGather("solo", func(int) {

@@ -104,38 +104,47 @@ var byString = strings.Fields(`
 	pg_input_error_info pg_input_is_valid range_in range_recv record_in record_recv
 	satisfies_hash_partition`)
 
-// knownBuiltins are the functions of pg_catalog of each server, so that weir asks for them
-// once and not for each database on each loop. Safe for concurrent use.
-type knownBuiltins struct {
-	mu       sync.Mutex
-	byServer map[builtinsKey]*builtins
+// knownServers is what the loops have read of servers, so that each thing is read once and not
+// on every loop.
+type knownServers struct {
+	builtins remembered[serverKey, builtins]
+	// indexes are those of databases, as they were read, for a loop that finds their stamp
+	// there.
+	indexes remembered[databaseKey, index]
 }
 
-// builtinsKey names a server: two with the same version may differ in what their
+// serverKey names a server: two with the same version may differ in what their
 // superusers have renamed or dropped.
-type builtinsKey struct{ address, version string }
+type serverKey struct{ address, version string }
 
-// maxKnownBuiltins is the number of servers that are remembered: names may lead to new
-// addresses again and again.
-const maxKnownBuiltins = 64
-
-// of returns nil if they are not known, as where the server does not tell its version.
-func (k *knownBuiltins) of(server builtinsKey) *builtins {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.byServer[server]
+type databaseKey struct {
+	server   serverKey
+	database string
 }
 
-func (k *knownBuiltins) learn(server builtinsKey, f *builtins) {
-	if server.version == "" || len(f.effects) == 0 {
-		return
+// remembered are things that do not change. Safe for concurrent use.
+type remembered[K comparable, V any] struct {
+	mu sync.Mutex
+	m  map[K]*V // guarded by mu
+}
+
+// maxKnown is how many are remembered: names may lead to new servers again and again.
+const maxKnown = 256
+
+// of returns nil if nothing is known.
+func (r *remembered[K, V]) of(key K) *V {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.m[key]
+}
+
+func (r *remembered[K, V]) learn(key K, v *V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.m == nil || len(r.m) >= maxKnown && r.m[key] == nil {
+		r.m = make(map[K]*V)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.byServer == nil || len(k.byServer) >= maxKnownBuiltins {
-		k.byServer = make(map[builtinsKey]*builtins)
-	}
-	k.byServer[server] = f
+	r.m[key] = v
 }
 
 // builtinEffects returns what calling a function of pg_catalog may do to the

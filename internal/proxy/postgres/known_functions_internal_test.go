@@ -9,14 +9,13 @@ import (
 
 // What one server's functions do says nothing about another of the same version.
 func TestBuiltinsAreKnownByServer(t *testing.T) {
-	var known knownBuiltins
+	var known remembered[serverKey, builtins]
 	f := &builtins{effects: map[string]sqlscan.Effect{"1": sqlscan.EffRoutine}}
-	key := func(host int, version string) builtinsKey {
-		return builtinsKey{fmt.Sprintf("10.0.0.%d:5432", host), version}
+	key := func(host int, version string) serverKey {
+		return serverKey{fmt.Sprintf("10.0.0.%d:5432", host), version}
 	}
 	known.learn(key(1, "15.4"), f)
-	known.learn(key(1, ""), f)
-	for server, want := range map[builtinsKey]*builtins{
+	for server, want := range map[serverKey]*builtins{
 		key(1, "15.4"): f, key(2, "15.4"): nil, key(1, "16.0"): nil, key(1, ""): nil,
 	} {
 		if known.of(server) != want {
@@ -26,7 +25,7 @@ func TestBuiltinsAreKnownByServer(t *testing.T) {
 	for host := range 1000 {
 		known.learn(key(host, "15.4"), f)
 	}
-	if n := len(known.byServer); n > maxKnownBuiltins || known.of(key(999, "15.4")) != f {
-		t.Errorf("%d servers are known, at most %d may be", n, maxKnownBuiltins)
+	if n := len(known.m); n > maxKnown || known.of(key(999, "15.4")) != f {
+		t.Errorf("%d servers are known, at most %d may be", n, maxKnown)
 	}
 }

@@ -36,7 +36,7 @@ var shared struct {
 	// in turn: to begin one and to end it takes the server 5 ms of work.
 	admins chan *pgconn.PgConn
 
-	builtins postgres.KnownBuiltins
+	known postgres.Known
 }
 
 // TestMain runs the tests against one real server and then checks that they
@@ -321,7 +321,7 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 		},
 	}
 	if server == shared.server {
-		cfg.ShareBuiltins(&shared.builtins)
+		cfg.ShareKnown(&shared.known)
 	}
 	if change != nil {
 		change(&cfg)

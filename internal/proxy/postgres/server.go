@@ -46,7 +46,7 @@ type Server struct {
 	roleChecks roleChecks
 	away       availability
 	hubs       hubs
-	builtins   *knownBuiltins
+	known      *knownServers
 
 	identities identities
 	hosts
@@ -61,8 +61,8 @@ func New(cfg Config) (*Server, error) {
 	s := new(Server)
 	s.config.Store(&cfg)
 	s.Way.s = s
-	if s.builtins = cfg.builtins; s.builtins == nil {
-		s.builtins = new(knownBuiltins)
+	if s.known = cfg.known; s.known == nil {
+		s.known = new(knownServers)
 	}
 	s.Process, s.Sockets = cfg.Process, cfg.Sockets
 	s.hosts = hosts{srv: s, roles: upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })}
