@@ -79,6 +79,17 @@ type Known = knownServers
 // have.
 func (c *Config) ShareKnown(known *Known) { c.known = known }
 
+// AuditSoon has each pool check a free connection at the next tick.
+func (s *Server) AuditSoon(ctx context.Context) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, p := range l.PoolList {
+				p.audits.at = 0
+			}
+		})
+	}
+}
+
 // Dial connects as to the server.
 func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return s.cfg().Postgres.Dial(ctx, "tcp", address)

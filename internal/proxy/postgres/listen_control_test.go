@@ -64,6 +64,7 @@ func TestListenersThroughConsoleCommands(t *testing.T) {
 			done <- nil
 		}()
 	}
+	w.AuditSoon(ctxFor(t))
 	notifier := dialWire(t, server(t).Addr(), db)
 	notify := func(n int) { notifier.want(fmt.Sprintf("NOTIFY numbers, '%d'", n), "NOTIFY I") }
 	for n := range notifications {

@@ -92,6 +92,7 @@ func TestListenersCostOneConnection(t *testing.T) {
 		l.want("UNLISTEN *", "UNLISTEN I")
 	}
 	w.rest(0)
+	w.AuditSoon(ctxFor(t))
 	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 && w.pool().Channels == 0 })
 	if strays := w.pool().Strays; strays != 0 {
 		t.Errorf("%d backends held state of nobody's", strays)
@@ -153,6 +154,7 @@ func TestListenersHearWhatDirectOnesDo(t *testing.T) {
 		clients[i] = pair{w.wire(), dialWire(t, server(t).Addr(), straight)}
 	}
 	outsider := pair{dialWire(t, server(t).Addr(), through), dialWire(t, server(t).Addr(), straight)}
+	w.AuditSoon(ctxFor(t))
 	inTx := -1
 	var log []string
 	for n := range steps {

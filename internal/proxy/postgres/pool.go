@@ -87,6 +87,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p.greetings = greetings{p: p, greeting: make(map[*session.Set][]pgwire.Param)}
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.sharing.p, p.alone.p, p.probe.p, p.audits.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
+	p.audits.at = l.Now + auditEvery
 	p.Init(p, &l.srv.Quotas, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = poolStmts{proof: p.catalogue, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Authenticator != nil

@@ -65,6 +65,7 @@ func TestTheAuditKnowsSettingsOfATransaction(t *testing.T) {
 	} {
 		c.ask(sql)
 	}
+	w.AuditSoon(ctxFor(t))
 	direct := dialWire(t, server(t).Addr(), w.db)
 	eventually(t, "an audit", func() bool {
 		return w.pool().Strays > 0 || direct.ask("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"+
