@@ -75,6 +75,8 @@ type Config struct {
 	restless bool
 	// known has the tests' proxies share what they know of the server.
 	known *knownServers
+	// lookups are connections on which the tests' proxies look up users, one after the other.
+	lookups *core.Lookups[*lookup]
 
 	// Process executes the console's reload and shutdown. Default: none,
 	// and the console refuses them.

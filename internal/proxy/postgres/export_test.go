@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
@@ -78,6 +79,15 @@ type Known = knownServers
 // ShareKnown has a proxy take from known what the server's functions do, and what its databases
 // have.
 func (c *Config) ShareKnown(known *Known) { c.known = known }
+
+// Lookups are connections on which users are looked up.
+type Lookups = core.Lookups[*lookup]
+
+// NewLookups returns none.
+func NewLookups() *Lookups { return core.NewLookups((*lookup).close) }
+
+// ShareLookups has a proxy look up users on connections of others, and leave its own to them.
+func (c *Config) ShareLookups(idle *Lookups) { c.lookups = idle }
 
 // AuditSoon has each pool check a free connection at the next tick.
 func (s *Server) AuditSoon(ctx context.Context) {

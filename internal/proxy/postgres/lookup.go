@@ -44,6 +44,7 @@ type lookups struct {
 	questions *batch.Batcher[struct{}, poolKey, roleStatus]
 	recent    loginCache
 	idle      *core.Lookups[*lookup]
+	shared    bool // with other servers
 
 	mu      sync.Mutex
 	refused time.Time // guarded by mu: when the server last refused weir's login
@@ -67,14 +68,19 @@ type lookup struct {
 func (l *lookup) close() { _ = l.Conn.Close() }
 
 func newLookups(srv *Server) *lookups {
-	l := &lookups{srv: srv, idle: core.NewLookups((*lookup).close)}
+	l := &lookups{srv: srv, idle: srv.cfg().lookups}
+	if l.shared = l.idle != nil; !l.shared {
+		l.idle = core.NewLookups((*lookup).close)
+	}
 	l.questions = batch.New(batch.Options[poolKey]{Config: batch.Config{MaxItems: lookupGroup, MaxLanes: maxLookups, NoHold: true}}, l.askAll)
 	return l
 }
 
 // close closes the connections; those in use when their questions are answered.
 func (l *lookups) close() {
-	l.idle.Close()
+	if !l.shared {
+		l.idle.Close()
+	}
 	_ = l.questions.Close() // later questions get the error from Submit
 }
 

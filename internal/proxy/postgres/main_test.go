@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	gosync "sync"
@@ -36,7 +37,8 @@ var shared struct {
 	// in turn: to begin one and to end it takes the server 5 ms of work.
 	admins chan *pgconn.PgConn
 
-	known postgres.Known
+	known   postgres.Known
+	lookups *postgres.Lookups
 }
 
 // TestMain runs the tests against one real server and then checks that they
@@ -47,6 +49,7 @@ func TestMain(m *testing.M) {
 		if shared.server == nil {
 			return nil
 		}
+		shared.lookups = postgres.NewLookups()
 		shared.admins = make(chan *pgconn.PgConn, 3)
 		for range cap(shared.admins) {
 			conn, err := pgconn.Connect(ctx, shared.server.DSN("postgres"))
@@ -65,6 +68,9 @@ type tests struct{ m *testing.M }
 
 func (t tests) Run() int {
 	code := t.m.Run()
+	if shared.lookups != nil {
+		shared.lookups.Close()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := discardServers(ctx); err != nil {
@@ -320,11 +326,15 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 			Log:          proxytest.Log(tb),
 		},
 	}
+	login := cfg.Postgres
 	if server == shared.server {
 		cfg.ShareKnown(&shared.known)
 	}
 	if change != nil {
 		change(&cfg)
+	}
+	if server == shared.server && reflect.DeepEqual(cfg.Postgres, login) && cfg.Hosts == nil && cfg.AuthUser+cfg.AuthDatabase+cfg.AuthQuery == "" {
+		cfg.ShareLookups(shared.lookups)
 	}
 	s, err := postgres.New(cfg)
 	if err != nil {
