@@ -91,8 +91,6 @@ func TestReportOfADirectoryWithProfiles(t *testing.T) {
 	}
 }
 
-// keepHeap writes a heap profile of this process. Something is sure to have been
-// sampled: more is allocated than the runtime leaves out between two samples.
 // The directory of weir bench all holds the directories of its parts, and an index.
 func TestReportOfADirectoryOfRuns(t *testing.T) {
 	dir := t.TempDir()
@@ -118,6 +116,8 @@ func TestReportOfADirectoryOfRuns(t *testing.T) {
 	}
 }
 
+// keepHeap writes a heap profile of this process. Something is sure to have been
+// sampled: more is allocated than the runtime leaves out between two samples.
 func keepHeap(t *testing.T, path string) {
 	t.Helper()
 	block := make([]byte, 64<<20)

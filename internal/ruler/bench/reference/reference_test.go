@@ -471,7 +471,7 @@ func TestRunThatIsKilled(t *testing.T) {
 	if _, err := fmt.Fscanln(out, &part); err != nil {
 		t.Fatalf("the part's process ID: %v", err)
 	}
-	if err := errors.Join(cmd.Process.Kill(), syscall.Kill(part, 0)); err != nil {
+	if err := errors.Join(syscall.Kill(part, 0), cmd.Process.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait()
