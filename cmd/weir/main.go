@@ -1,4 +1,4 @@
-// Command weir makes the write path between applications and databases cheap, safe and visible.
+// Command weir is a database proxy, an outbox, backups, a replicated store, and benchmarks.
 // The packages of the products define its verbs.
 package main
 

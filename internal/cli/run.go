@@ -29,8 +29,9 @@ func Root(verbs ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "A proxy, an outbox, backups, a store and benchmarks for the write path of databases",
-		Long: `weir makes the write path between applications and databases cheap, safe and
-visible. Each command below has its own --help.
+		Long: `weir is a proxy for PostgreSQL, MySQL and MariaDB that lets many clients share
+one flush of the disk, and an outbox, backups, a replicated store, and benchmarks
+that measure them. Each command below has its own --help.
 
 Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 		SilenceUsage:  true,
