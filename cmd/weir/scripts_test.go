@@ -77,6 +77,7 @@ func TestOnlyWholeRunsAreRepeated(t *testing.T) {
 		"signal: killed\n" + end:                                "was killed",
 		failed + "FAIL\n" + strings.ReplaceAll(end, "1", "2"):   "not come to its end",
 		failed + "panic: x\n" + end:                             "a panic",
+		"x panic: test timed out after 10m0s\n\trunning tests:\n\t\tTestA (9m)\n\t\tTestB/c (1s)\n\ngoroutine 7 [running]:\n" + end: "a/b: TestA (9m), TestB/c (1s)\n",
 	} {
 		// The same log twice: the first one's last FAIL is not a package's.
 		for _, path := range []string{"out/a.log", "out/b.log"} {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,13 +26,10 @@ func TestBenchBackupSmoke(t *testing.T) {
 	if !all {
 		args = append(args, "--experiments", "compression,copy,shop,cpu,memory-shop", "--side", "weir", "--side", "weir, none")
 	}
-	var stdout, stderr bytes.Buffer
-	if code := program.Execute(t.Context(), args, &stdout, &stderr); code != cli.ExitFine {
-		t.Fatalf("exit %d\n%s", code, stderr.String())
-	}
+	out := program.Must(t, args...)
 	for _, part := range []string{"Compression of shop", "Copy of 1 MB to a file", "Backup of shop", "Restore of shop", "Peak memory of weir", "Environment", "report.html"} {
-		if !strings.Contains(stdout.String(), part) {
-			t.Errorf("nothing is said of %q:\n%s", part, stdout.String())
+		if !strings.Contains(out, part) {
+			t.Errorf("nothing is said of %q:\n%s", part, out)
 		}
 	}
 	want, err := os.ReadFile(filepath.Join(dir, "report.md"))
@@ -48,8 +44,5 @@ func TestBenchBackupSmoke(t *testing.T) {
 			t.Errorf("no profile: %v", err)
 		}
 	}
-	var again, said bytes.Buffer
-	if code := program.Execute(t.Context(), args, &again, &said); code != cli.ExitFailed || !strings.Contains(said.String(), "already holds results") {
-		t.Errorf("over an old result: exit %d, %s", code, said.String())
-	}
+	program.Refuse(t, cli.ExitFailed, []string{"already holds results"}, args...)
 }

@@ -24,6 +24,20 @@ func Await(tb testing.TB, holds func() bool, state func() string) {
 	await(tb, Patience, holds, state)
 }
 
+// Receive returns what is sent on c, or the zero value once c is closed. It fails tb if that takes
+// longer than Patience; what is what tb waits for.
+func Receive[T any](tb testing.TB, what string, c <-chan T) (v T) {
+	tb.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	select {
+	case v = <-c:
+	case <-timer.C:
+		tb.Fatalf("not within %s: %s", Patience, what)
+	}
+	return v
+}
+
 // Alone skips a single-threaded test under the race detector, which cannot find anything there
 // and makes it ten times as slow: make test runs its package without the race detector.
 func Alone(tb testing.TB) {

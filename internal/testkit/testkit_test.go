@@ -39,23 +39,42 @@ func TestConditionsAreAwaited(t *testing.T) {
 }
 
 func TestWaitsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin, w := time.Now(), &witness{TB: t}
-		func() {
-			defer func() {
-				if r := recover(); r != w {
-					panic(r)
-				}
+	for name, wait := range map[string]func(testing.TB){
+		"Await": func(tb testing.TB) {
+			Await(tb, func() bool { return false }, func() string { return "nothing has come" })
+		},
+		"Receive": func(tb testing.TB) { Receive(tb, "nothing has come", make(chan int)) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, w := time.Now(), &witness{TB: t}
+			func() {
+				defer func() {
+					if r := recover(); r != w {
+						panic(r)
+					}
+				}()
+				wait(w)
 			}()
-			Await(w, func() bool { return false }, func() string { return "nothing has come" })
-		}()
-		if want := "not within 2m0s: nothing has come"; w.said != want {
-			t.Errorf("it said %q, want %q", w.said, want)
-		}
-		if took := time.Since(begin); took < Patience {
-			t.Errorf("it gave up after %s", took)
-		}
-	})
+			if want := "not within 2m0s: nothing has come"; w.said != want {
+				t.Errorf("%s said %q, want %q", name, w.said, want)
+			}
+			if took := time.Since(begin); took < Patience {
+				t.Errorf("%s gave up after %s", name, took)
+			}
+		})
+	}
+}
+
+func TestReceive(t *testing.T) {
+	c := make(chan int, 1)
+	c <- 7
+	if v := Receive(t, "seven", c); v != 7 {
+		t.Errorf("received %d, want 7", v)
+	}
+	close(c)
+	if v := Receive(t, "the end", c); v != 0 {
+		t.Errorf("received %d of a closed channel", v)
+	}
 }
 
 func TestRoundsAreAllUnderTorture(t *testing.T) {

@@ -171,7 +171,7 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "b.tar")
 		program.Must(t, "backup", s.dsn("shop"), "--to", file, "-q", "--compress", "gzip:6", "-T", "orders")
 		program.Must(t, "backup", "verify", file)
-		stream := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", "-")
+		stream := program.Call(t, "backup", s.dsn("shop"), "--to", "-")
 		if stream.Code != cli.ExitFine || len(stream.Stdout) < 1<<19 || !strings.Contains(stream.Stderr, "2 tables") {
 			t.Fatalf("stream of %d bytes, exit %d: %s", len(stream.Stdout), stream.Code, stream.Stderr)
 		}
@@ -196,7 +196,7 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 		if o := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", "--to", dir, "--schema-only", "--json")); o.Label != "shop" || o.Rows != 0 {
 			t.Errorf("outcome: %+v", o)
 		}
-		if r := program.Call(t.Context(), "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.Code != cli.ExitFine || !strings.Contains(r.Stderr, "is partial") {
+		if r := program.Call(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.Code != cli.ExitFine || !strings.Contains(r.Stderr, "is partial") {
 			t.Errorf("restored without a warning: %s", r)
 		}
 		if text := program.Must(t, "backup", "list", dir); strings.Count(text, ", partial\n") != 1 {
@@ -350,7 +350,7 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 		t.Errorf("of a hook that failed, others were told %q, %v", text, err)
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"--hook-after", "complete all the same"}, "backup", s.dsn("shop"), "--to", repo, "--id", "three", "--hook-after", "exit 4")
-	if r := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", repo, "--id", "four", "--webhook", hook.URL+"/angry?secret=1"); r.Code != cli.ExitFine ||
+	if r := program.Call(t, "backup", s.dsn("shop"), "--to", repo, "--id", "four", "--webhook", hook.URL+"/angry?secret=1"); r.Code != cli.ExitFine ||
 		!strings.Contains(r.Stderr, "teapot") || strings.Contains(r.Stderr, "secret") {
 		t.Errorf("a webhook that refuses: %s", r)
 	}

@@ -30,7 +30,7 @@ type process struct {
 
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: program.Command(t.Context(), args...)}
+	p := &process{t: t, cmd: program.Command(t, args...)}
 	p.cmd.Stderr = &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 		if i >= 2 {
 			args = append(args, "--id", "same")
 		}
-		wg.Go(func() { results[i] = program.Call(t.Context(), args...) })
+		wg.Go(func() { results[i] = program.Call(t, args...) })
 	}
 	wg.Wait()
 	for _, r := range results[:2] {
@@ -261,7 +261,7 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 			defer change(chunks[0], c.change)()
 			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "backup", "verify", repo, "b")
 			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "backup", "cat", repo, "b", chunk)
-			r := program.Call(t.Context(), "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
+			r := program.Call(t, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
 				"--failed-sql", filepath.Join(t.TempDir(), "left.sql"))
 			if r.Code != cli.ExitFailed || !strings.Contains(r.Stderr, c.says) || strings.Count(r.Stderr, "chunk "+chunk) != 1 {
 				t.Errorf("restore, which has to name the chunk once: %s", r)

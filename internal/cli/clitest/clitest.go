@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,7 +16,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -23,6 +26,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files and generated parts of the documentation")
@@ -49,7 +53,8 @@ func (p *Program) Main(m *testing.M) {
 	os.Exit(labtest.Main(m))
 }
 
-// Execute runs a command line within the test and returns its exit code.
+// Execute runs a command line within the test and returns its exit code. It is for verbs that run
+// until ctx ends; Run, Call, Must and Refuse end the others.
 func (p *Program) Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	args = append([]string{}, args...) // nil would mean the arguments of this process
 	return cli.Execute(ctx, p.Root(), args, stdout, stderr)
@@ -59,14 +64,13 @@ func (p *Program) Execute(ctx context.Context, args []string, stdout, stderr io.
 // standard error after "2> ", and the exit code unless it is 0.
 func (p *Program) Run(t *testing.T, args ...string) string {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	code := p.Execute(t.Context(), args, &stdout, &stderr)
-	out := stdout.String()
-	for line := range strings.Lines(stderr.String()) {
+	r := p.finish(t, args)
+	out := r.Stdout
+	for line := range strings.Lines(r.Stderr) {
 		out += "2> " + line
 	}
-	if code != cli.ExitFine {
-		out += fmt.Sprintf("exit %d\n", code)
+	if r.Code != cli.ExitFine {
+		out += fmt.Sprintf("exit %d\n", r.Code)
 	}
 	return out
 }
@@ -82,19 +86,69 @@ func (r Result) String() string {
 }
 
 // Call runs a command line.
-func (p *Program) Call(ctx context.Context, args ...string) Result {
+func (p *Program) Call(t testing.TB, args ...string) Result {
+	t.Helper()
 	if p.Arguments != nil {
 		args = p.Arguments(args)
 	}
-	var stdout, stderr bytes.Buffer
-	code := p.Execute(ctx, args, &stdout, &stderr)
-	return Result{code, stdout.String(), stderr.String()}
+	return p.finish(t, args)
+}
+
+// overtime is the code of a command line that does not end.
+const overtime = -1
+
+// finish runs a command line to its end. One that takes longer than [testkit.Patience] fails t;
+// its context ends, and it is given up if that does not end it.
+func (p *Program) finish(t testing.TB, args []string) Result {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout, stderr output
+	code := make(chan int, 1)
+	go func() { code <- p.Execute(ctx, args, &stdout, &stderr) }()
+	late := time.NewTimer(testkit.Patience)
+	defer late.Stop()
+	if testkit.All() { // rounds without end
+		late.Stop()
+	}
+	select {
+	case c := <-code:
+		return Result{c, stdout.String(), stderr.String()}
+	case <-late.C:
+	}
+	r := Result{overtime, stdout.String(), stderr.String()}
+	t.Errorf("weir %s: still running after %s\nstdout: %s\nstderr: %s", strings.Join(args, " "), testkit.Patience, r.Stdout, r.Stderr)
+	cancel()
+	select {
+	case <-code:
+	case <-time.After(testkit.Patience / 4):
+		t.Errorf("weir %s: still running although it was canceled", strings.Join(args, " "))
+	}
+	return r
+}
+
+// output is a buffer that can be read while a verb writes to it.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // Must runs a command line that must succeed, and returns its output.
 func (p *Program) Must(t *testing.T, args ...string) string {
 	t.Helper()
-	r := p.Call(t.Context(), args...)
+	r := p.Call(t, args...)
 	if r.Code != cli.ExitFine {
 		t.Fatalf("weir %s: %s", strings.Join(args, " "), r)
 	}
@@ -105,7 +159,7 @@ func (p *Program) Must(t *testing.T, args ...string) string {
 // words.
 func (p *Program) Refuse(t *testing.T, code int, words []string, args ...string) {
 	t.Helper()
-	r := p.Call(t.Context(), args...)
+	r := p.Call(t, args...)
 	if r.Code != code {
 		t.Errorf("weir %s: %s\nwant exit code %d", strings.Join(args, " "), r, code)
 	}
@@ -181,10 +235,25 @@ func Reference(t *testing.T, path, want string) {
 	Golden(t, path, string(text), head+begin+want+end+tail)
 }
 
-// Command returns weir as a process of its own.
-func (p *Program) Command(ctx context.Context, args ...string) *exec.Cmd {
+// lifetime is how long a process of Command may run; only a bug reaches it.
+const lifetime = 2 * testkit.Patience
+
+// Command returns weir as a process of its own, which is killed when t ends, and fails t if it
+// runs for too long.
+func (p *Program) Command(t testing.TB, args ...string) *exec.Cmd {
+	ctx, cancel := t.Context(), context.CancelFunc(func() {})
+	if !testkit.All() {
+		ctx, cancel = context.WithTimeout(ctx, lifetime)
+	}
+	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asWeir)
+	cmd.Cancel = func() error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("weir %s: the process still runs after %s: killed", strings.Join(args, " "), lifetime)
+		}
+		return cmd.Process.Kill()
+	}
 	return cmd
 }
 

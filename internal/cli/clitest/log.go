@@ -10,6 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // Log reads the JSON log of a server verb.
@@ -17,19 +20,30 @@ type Log struct {
 	T     *testing.T
 	Lines *bufio.Reader
 	Seen  strings.Builder // what was read
+
+	from io.Closer
 }
 
-// NewLog returns a log that is read from r.
-func NewLog(t *testing.T, r io.Reader) *Log { return &Log{T: t, Lines: bufio.NewReader(r)} }
+// NewLog returns a log that is read from r. To close r must end a read that waits.
+func NewLog(t *testing.T, r io.ReadCloser) *Log {
+	return &Log{T: t, Lines: bufio.NewReader(r), from: r}
+}
 
-// Await returns the next entry whose message begins with message.
+// Await returns the next entry whose message begins with message. It fails the test if there is
+// none within [testkit.Patience].
 func (l *Log) Await(message string) map[string]any {
 	l.T.Helper()
+	late := time.AfterFunc(testkit.Patience, func() { _ = l.from.Close() })
+	defer late.Stop()
 	for {
 		line, err := l.Lines.ReadString('\n')
 		l.Seen.WriteString(line)
 		if err != nil {
-			l.T.Fatalf("no %q in the log, which is\n%s", message, l.Seen.String())
+			within := ""
+			if !late.Stop() {
+				within = fmt.Sprintf(" within %s", testkit.Patience)
+			}
+			l.T.Fatalf("no %q%s in the log, which is\n%s", message, within, l.Seen.String())
 		}
 		var entry map[string]any
 		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["msg"]), message) {
@@ -47,13 +61,15 @@ func (p *Program) Serve(t *testing.T, args ...string) (log *Log, stop func() int
 	code := make(chan int, 1)
 	go func() {
 		code <- p.Execute(ctx, args, io.Discard, lines)
-		lines.end()
+		_ = lines.Close()
 	}()
 	log = NewLog(t, lines)
 	return log, func() int {
+		t.Helper()
 		cancel()
+		c := testkit.Receive(t, "weir "+strings.Join(args, " ")+" ends", code)
 		_, _ = io.Copy(&log.Seen, log.Lines)
-		return <-code
+		return c
 	}
 }
 
@@ -89,9 +105,11 @@ func (b *backlog) Read(p []byte) (int, error) {
 	return b.text.Read(p)
 }
 
-func (b *backlog) end() {
+// Close ends it for the reader.
+func (b *backlog) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
-	b.more.Signal()
+	b.more.Broadcast()
+	return nil
 }

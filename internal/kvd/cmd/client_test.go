@@ -60,7 +60,7 @@ func kvKeysTest(t *testing.T) {
 		t.Errorf("put --weak prints %q", out)
 	}
 	// Others see it once it is committed, which the client has not waited for long.
-	testkit.Eventually(t, "the weak write of a client that has ended is seen by another", func() bool { return program.Call(t.Context(), "kv", "get", "weak").Stdout == "1\n" })
+	testkit.Eventually(t, "the weak write of a client that has ended is seen by another", func() bool { return program.Call(t, "kv", "get", "weak").Stdout == "1\n" })
 	for want, args := range map[string][]string{"1\n": {"n"}, "-2\n": {"m", "--", "-2"}, `{"value":7}`: {"k", "7", "--json"}} {
 		if out := program.Must(t, append([]string{"kv", "incr"}, args...)...); strings.Join(strings.Fields(out), "") != strings.TrimSpace(want) {
 			t.Errorf("incr %v prints %q, want %q", args, out, want)
@@ -113,7 +113,7 @@ func kvRangeTest(t *testing.T) {
 	for i := range 5 {
 		program.Must(t, "kv", "put", fmt.Sprintf("list/%d", i), strings.Repeat("v", i))
 	}
-	r := program.Call(t.Context(), "kv", "range", "--prefix", "list/", "--limit", "2")
+	r := program.Call(t, "kv", "range", "--prefix", "list/", "--limit", "2")
 	if r.Code != cli.ExitFine || r.Stdout != "list/0\t\nlist/1\tv\n" || !strings.Contains(r.Stderr, `after "list/1"`) {
 		t.Errorf("range: %s", r)
 	}
@@ -175,12 +175,12 @@ func kvLeaseTest(t *testing.T) {
 		if later = clitest.Decode[map[string]uint64](t, program.Must(t, "kv", "lease", "grant", "2s", "--json"))["lease"]; later <= first {
 			t.Errorf("fencing tokens: %d, then %d", first, later)
 		}
-		return program.Call(t.Context(), "kv", "put", "held/2", "x", "--lease", fmt.Sprint(later)).Code == cli.ExitFine
+		return program.Call(t, "kv", "put", "held/2", "x", "--lease", fmt.Sprint(later)).Code == cli.ExitFine
 	})
-	testkit.Eventually(t, "the lease that nobody keeps has ended", func() bool { return program.Call(t.Context(), "kv", "get", "held/2").Code == cli.ExitFailed })
+	testkit.Eventually(t, "the lease that nobody keeps has ended", func() bool { return program.Call(t, "kv", "get", "held/2").Code == cli.ExitFailed })
 	program.Refuse(t, cli.ExitFailed, []string{fmt.Sprint("lease ", later)}, "kv", "lease", "keep", fmt.Sprint(later))
 	program.Must(t, "kv", "put", "held/3", "x", "--ttl", "50ms")
-	testkit.Eventually(t, "a key that lives for 50 ms is gone", func() bool { return program.Call(t.Context(), "kv", "get", "held/3").Code == cli.ExitFailed })
+	testkit.Eventually(t, "a key that lives for 50 ms is gone", func() bool { return program.Call(t, "kv", "get", "held/3").Code == cli.ExitFailed })
 	w.tells(t, 6)
 	var got []string
 	for line := range strings.Lines(w.end(t)) {
@@ -209,7 +209,7 @@ func (r *kvRig) stateTest(t *testing.T) {
 		s = clitest.Decode[status](t, whole(t, "--json"))
 		members = clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 		// The flag goes before the environment. Of a new leader the client would learn.
-		one = clitest.Decode[status](t, program.Call(t.Context(), "kv", "status", "--json", r.alone(leader)).Stdout)
+		one = clitest.Decode[status](t, program.Call(t, "kv", "status", "--json", r.alone(leader)).Stdout)
 		return r.leader(1, 2, 3) == leader && r.report(leader).Term == term
 	})
 	if n := strings.Count(table, "follower"); n != 2 || strings.Count(table, "leader") != 1 || !strings.Contains(table, "memory") {
@@ -230,7 +230,7 @@ func (r *kvRig) stateTest(t *testing.T) {
 	t.Setenv("WEIR_KV_ENDPOINTS", "127.0.0.1:1")
 	refuseInTime(t, cli.ExitFailed, []string{"no replica answers: dial 127.0.0.1:1: connect: connection refused; context deadline exceeded\n"}, "kv", "get", "greeting")
 	refuseInTime(t, cli.ExitShortfall, []string{"no replica answers"}, "kv", "status")
-	nobody := program.Call(t.Context(), "kv", "status", "--json", "--timeout", "50ms")
+	nobody := program.Call(t, "kv", "status", "--json", "--timeout", "50ms")
 	if s := clitest.Decode[status](t, nobody.Stdout); nobody.Code != cli.ExitShortfall || s.Replicas == nil || len(s.Replicas) > 0 || !strings.Contains(s.Down["127.0.0.1:1"], "refused") {
 		t.Errorf("status --json where nobody answers: exit code %d, %s", nobody.Code, nobody.Stdout)
 	}
@@ -285,7 +285,7 @@ func (r *kvRig) missedTest(t *testing.T) {
 	program.Must(t, "kv", "put", "marker", "x")
 	for id := 1; id <= 3; id++ { // one that is behind would know the change still
 		testkit.Eventually(t, "all replicas have all changes", func() bool {
-			return program.Call(t.Context(), "kv", "get", "marker", "--weak", r.alone(id)).Code == cli.ExitFine
+			return program.Call(t, "kv", "get", "marker", "--weak", r.alone(id)).Code == cli.ExitFine
 		})
 	}
 	program.Refuse(t, cli.ExitShortfall, []string{"changes were missed", "read what you watch again"}, "kv", "watch", "watched", "--since", fmt.Sprint(first.Revision))
@@ -321,7 +321,7 @@ func (r *kvRig) garbageTest(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "the replica answers after garbage", func() bool {
-		return program.Call(t.Context(), "kv", "get", "greeting", "--weak", r.alone(1)).Stdout == "hello\n"
+		return program.Call(t, "kv", "get", "greeting", "--weak", r.alone(1)).Stdout == "hello\n"
 	})
 	program.Must(t, "kv", "incr", "after garbage")
 	testkit.Eventually(t, "the replica is ready after garbage", func() bool { return answers("http://"+r.AdminAddrs()[0]+"/readyz") == http.StatusOK })

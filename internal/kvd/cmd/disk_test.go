@@ -112,7 +112,7 @@ func (r *kvRig) tornTest(t *testing.T) {
 	r.await()
 	r.logged(2, "a write that a crash cut short was cut off", filepath.Base(path))
 	testkit.Eventually(t, "the replica has what was written meanwhile", func() bool {
-		return program.Call(t.Context(), "kv", "get", "torn", "--weak", r.alone(2)).Stdout == "written meanwhile\n"
+		return program.Call(t, "kv", "get", "torn", "--weak", r.alone(2)).Stdout == "written meanwhile\n"
 	})
 }
 
@@ -185,7 +185,7 @@ func (r *kvRig) corruptTest(t *testing.T) {
 	flip(t, path, int64(end/2))
 	file := filepath.Base(path)
 	program.Refuse(t, cli.ExitShortfall, []string{file, "at byte ", "1 problems in " + r.node(lost).DataDir()}, "kv", "verify", r.node(lost).DataDir())
-	found := clitest.Decode[struct{ Files []wal.Finding }](t, program.Call(t.Context(), "kv", "verify", r.node(lost).DataDir(), "--json").Stdout)
+	found := clitest.Decode[struct{ Files []wal.Finding }](t, program.Call(t, "kv", "verify", r.node(lost).DataDir(), "--json").Stdout)
 	i := slices.IndexFunc(found.Files, func(f wal.Finding) bool { return f.Problem != "" })
 	if i < 0 || found.Files[i].File != file || found.Files[i].Offset <= 0 || found.Files[i].Offset > int64(end/2) {
 		t.Errorf("verify --json: %+v", found)
@@ -231,7 +231,7 @@ func (r *kvRig) replaceTest(lost, id int) {
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", endpoints)
 	testkit.Eventually(t, "the new replica has caught up and votes", func() bool {
-		return program.Call(t.Context(), "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id)).Code == cli.ExitFine || votes(t, id)
+		return program.Call(t, "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id)).Code == cli.ExitFine || votes(t, id)
 	})
 	testkit.Eventually(t, "the new replica is ready", func() bool { return answers(admin+"/readyz") == http.StatusOK })
 	testkit.Eventually(t, "the lost one is no member", func() bool {
@@ -241,7 +241,7 @@ func (r *kvRig) replaceTest(lost, id int) {
 	})
 	whole(t)
 	testkit.Eventually(t, "the new replica has what was written before", func() bool {
-		return program.Call(t.Context(), "kv", "get", "without", "--weak", "--endpoints", free[0]).Stdout == "the lost one\n"
+		return program.Call(t, "kv", "get", "without", "--weak", "--endpoints", free[0]).Stdout == "the lost one\n"
 	})
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func ended(done <-chan struct{}) bool {
 // caughtUp reports whether a replica has on its disk all that its leader has.
 func caughtUp(t *testing.T, id int) bool {
 	t.Helper()
-	s := clitest.Decode[struct{ Replicas []kvReplica }](t, program.Call(t.Context(), "kv", "status", "--json").Stdout)
+	s := clitest.Decode[struct{ Replicas []kvReplica }](t, program.Call(t, "kv", "status", "--json").Stdout)
 	has := slices.IndexFunc(s.Replicas, func(r kvReplica) bool { return r.ID == uint64(id) })
 	all := slices.IndexFunc(s.Replicas, func(r kvReplica) bool { return r.ID == r.Leader })
 	return has >= 0 && all >= 0 && s.Replicas[has].Durable >= s.Replicas[all].Last
@@ -314,7 +314,7 @@ func TestKVDiskFull(t *testing.T) {
 	r.restart(3)
 	r.await()
 	testkit.Eventually(t, "the replica has what was written meanwhile", func() bool {
-		return program.Call(t.Context(), "kv", "get", "meanwhile", "--weak", r.alone(3)).Stdout == "all well\n"
+		return program.Call(t, "kv", "get", "meanwhile", "--weak", r.alone(3)).Stdout == "all well\n"
 	})
 	whole(t)
 }

@@ -115,7 +115,7 @@ func TestKVExportImport(t *testing.T) {
 		t.Errorf("exported: %+v", sum)
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"exists", "another name"}, "kv", "export", file)
-	if out := program.Call(t.Context(), "kv", "export", "--weak"); out.Code != cli.ExitFine || strings.Count(out.Stdout, "\n") < manyKeys+9 || !strings.Contains(out.Stderr, "2") {
+	if out := program.Call(t, "kv", "export", "--weak"); out.Code != cli.ExitFine || strings.Count(out.Stdout, "\n") < manyKeys+9 || !strings.Contains(out.Stderr, "2") {
 		t.Errorf("export to standard output: code %d, %s", out.Code, out.Stderr)
 	}
 
@@ -163,7 +163,7 @@ func TestKVExportImport(t *testing.T) {
 	// The output of weir kv range is accepted, too.
 	list := filepath.Join(t.TempDir(), "list.json")
 	clitest.Write(t, list, program.Must(t, "kv", "range", "--limit", "0", "--json"))
-	if res := program.Call(t.Context(), "kv", "import", to.at(), "--overwrite", list); res.Code != cli.ExitFine || !strings.Contains(res.Stderr, "all of its keys stay") {
+	if res := program.Call(t, "kv", "import", to.at(), "--overwrite", list); res.Code != cli.ExitFine || !strings.Contains(res.Stderr, "all of its keys stay") {
 		t.Errorf("import of a list: %s", res)
 	}
 	text, err := os.ReadFile(file)

@@ -34,7 +34,7 @@ func TestKVFaults(t *testing.T) {
 	// One watch saw it all: each change once, in order, of every counter.
 	want := 0
 	for _, key := range []string{"n/crash", "n/blackout", "n/hang", "n/rolling"} {
-		r := program.Call(t.Context(), "kv", "get", key)
+		r := program.Call(t, "kv", "get", key)
 		n, err := strconv.Atoi(strings.TrimSpace(r.Stdout))
 		if err != nil {
 			t.Fatalf("%s: %s", key, r)
@@ -172,7 +172,7 @@ func TestKVPartition(t *testing.T) {
 	program.Must(t, "kv", "put", "k", "before")
 	for id := 1; id <= 3; id++ { // any of them may be cut off
 		testkit.Eventually(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
-			return program.Call(t.Context(), "kv", "get", "k", "--weak", r.alone(id)).Stdout == "before\n"
+			return program.Call(t, "kv", "get", "k", "--weak", r.alone(id)).Stdout == "before\n"
 		})
 	}
 	old := r.leader(1, 2, 3)
@@ -251,7 +251,7 @@ func whole(t *testing.T, flags ...string) string {
 	t.Helper()
 	var r clitest.Result
 	testkit.Await(t, func() bool {
-		r = program.Call(t.Context(), append([]string{"kv", "status"}, flags...)...)
+		r = program.Call(t, append([]string{"kv", "status"}, flags...)...)
 		return r.Code == cli.ExitFine
 	}, func() string { return "weir kv status: " + r.String() })
 	return r.Stdout
@@ -267,7 +267,7 @@ func refuseInTime(t *testing.T, code int, words []string, args ...string) {
 			program.Refuse(t, code, words, timed...)
 			return
 		}
-		r := program.Call(t.Context(), timed...)
+		r := program.Call(t, timed...)
 		if r.Code == cli.ExitFine {
 			t.Errorf("weir %s: %s\nwant exit code %d", strings.Join(timed, " "), r, code)
 			return

@@ -47,7 +47,7 @@ func TestKVMembers(t *testing.T) {
 		"add 1=" + free[0]:     "replica 1 is a member already, at ",
 		"add 4=" + free[0][:9]: "want HOST:PORT",
 	} {
-		r := program.Call(t.Context(), append([]string{"kv", "member"}, strings.Fields(verb)...)...)
+		r := program.Call(t, append([]string{"kv", "member"}, strings.Fields(verb)...)...)
 		if r.Code == cli.ExitFine || !strings.Contains(r.Stderr, words) {
 			t.Errorf("member %s: %s, want %q", verb, r, words)
 		}
@@ -71,7 +71,7 @@ func TestKVMembers(t *testing.T) {
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"replica 4 is not a voter"}, "kv", "member", "transfer", "4")
 	testkit.Eventually(t, "the learner votes", func() bool {
-		return program.Call(t.Context(), "kv", "member", "promote", "4").Code == cli.ExitFine || votes(t, 4)
+		return program.Call(t, "kv", "member", "promote", "4").Code == cli.ExitFine || votes(t, 4)
 	})
 	load.goesOn(10)
 	program.Must(t, "kv", "member", "promote", "4")

@@ -184,7 +184,7 @@ func (s *syncText) String() string {
 // strayed starts weir in a process, for the length of t at most.
 func strayed(t *testing.T, args ...string) *strayKV {
 	t.Helper()
-	p := &strayKV{t: t, cmd: program.Command(t.Context(), args...), done: make(chan struct{})}
+	p := &strayKV{t: t, cmd: program.Command(t, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

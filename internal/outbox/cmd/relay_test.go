@@ -47,7 +47,7 @@ func TestOutboxRelayRefuses(t *testing.T) {
 	if out := r.weir("relay", "--sink", "stdout:", "--admin", "192.0.2.1:9188"); strings.Contains(out, "another relay") || !strings.Contains(out, "cannot assign requested address") {
 		t.Errorf("an address of another machine: %s", out)
 	}
-	away := program.Call(t.Context(), "outbox", "status", "--db", "postgres://nobody@127.0.0.1:1/shop")
+	away := program.Call(t, "outbox", "status", "--db", "postgres://nobody@127.0.0.1:1/shop")
 	if n := strings.Count(away.Stderr, "connection refused"); n != 1 || strings.Count(away.Stderr, "\n") != 1 {
 		t.Errorf("a server that is not there: %s", away.Stderr)
 	}
@@ -58,7 +58,7 @@ func TestOutboxRelayLogsInOneForm(t *testing.T) {
 	clitest.ClearEnvironment(t)
 	r := sqliteRig(t)
 	r.weir("migrate")
-	cmd := program.Command(t.Context(), "outbox", "relay", "--db", r.dsn, "--sink", "redis://127.0.0.1:1", "--admin", "off", "--log-format", "json")
+	cmd := program.Command(t, "outbox", "relay", "--db", r.dsn, "--sink", "redis://127.0.0.1:1", "--admin", "off", "--log-format", "json")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ type relayProcess struct {
 
 func startRelay(t *testing.T, env []string, args ...string) *relayProcess {
 	t.Helper()
-	p := &relayProcess{T: t, cmd: program.Command(t.Context(), append([]string{"outbox", "relay"}, args...)...)}
+	p := &relayProcess{T: t, cmd: program.Command(t, append([]string{"outbox", "relay"}, args...)...)}
 	p.cmd.Env = append(p.cmd.Env, env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

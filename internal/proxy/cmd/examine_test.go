@@ -26,7 +26,7 @@ func TestExamine(t *testing.T) {
 	look := func(code int, text string) (map[string]check.Check, clitest.Result) {
 		t.Helper()
 		clitest.Write(t, file, text)
-		r := program.Call(t.Context(), "config", "check", "--connect", "--json", file)
+		r := program.Call(t, "config", "check", "--connect", "--json", file)
 		if r.Code != code {
 			t.Fatalf("%s\nwant exit code %d", r, code)
 		}
@@ -70,7 +70,7 @@ func TestExamine(t *testing.T) {
 	}
 	addr := labtest.Addrs(t, 1)[0]
 	clitest.Write(t, file, "postgres: postgres://postgres:secret@"+addr+"/postgres\n")
-	r = program.Call(t.Context(), "config", "check", "--connect", file)
+	r = program.Call(t, "config", "check", "--connect", file)
 	if r.Code != cli.ExitShortfall || !strings.Contains(r.Stdout, addr+" answers") || strings.Contains(r.String(), "secret") {
 		t.Errorf("nobody there: %s", r)
 	}

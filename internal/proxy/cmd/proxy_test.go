@@ -371,7 +371,7 @@ func startChild(t *testing.T, pg *lab.Postgres, args ...string) *proxyChild {
 // a client.
 func launch(t *testing.T, server string, args ...string) *proxyChild {
 	t.Helper()
-	cmd := program.Command(t.Context(), append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback"}, args...)...)
+	cmd := program.Command(t, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback"}, args...)...)
 	cmd.Env = append(cmd.Env, server)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

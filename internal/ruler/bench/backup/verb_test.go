@@ -1,7 +1,6 @@
 package backupbench
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -77,10 +76,9 @@ func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 		"--db host=h":                    "URL",
 		"--db mysql://u:secret@h/ --engine postgres": "another kind",
 	} {
-		var stdout, stderr bytes.Buffer
-		code := weir.Execute(t.Context(), append([]string{"bench", "backup"}, strings.Fields(args)...), &stdout, &stderr)
-		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
-			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr.String(), want)
+		r := weir.Call(t, append([]string{"bench", "backup"}, strings.Fields(args)...)...)
+		if r.Code != cli.ExitUsage || !strings.Contains(r.Stderr, want) || strings.Contains(r.Stderr, "secret") {
+			t.Errorf("%q: exit %d, said %q; want %q", args, r.Code, r.Stderr, want)
 		}
 	}
 }

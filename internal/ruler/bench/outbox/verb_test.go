@@ -1,7 +1,6 @@
 package outboxbench
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,10 +77,9 @@ func TestBenchOutboxRefusesWhatMakesNoSense(t *testing.T) {
 		"more":                                           "want no argument",
 	} {
 		for _, verb := range [][]string{{"bench", "outbox"}, {"outbox", "bench"}} {
-			var stdout, stderr bytes.Buffer
-			code := program.Execute(t.Context(), append(verb, strings.Fields(args)...), &stdout, &stderr)
-			if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
-				t.Errorf("%q %q: exit %d, said %q; want %q", verb, args, code, stderr.String(), want)
+			r := program.Call(t, append(verb, strings.Fields(args)...)...)
+			if r.Code != cli.ExitUsage || !strings.Contains(r.Stderr, want) || strings.Contains(r.Stderr, "secret") {
+				t.Errorf("%q %q: exit %d, said %q; want %q", verb, args, r.Code, r.Stderr, want)
 			}
 		}
 	}
@@ -90,14 +88,10 @@ func TestBenchOutboxRefusesWhatMakesNoSense(t *testing.T) {
 // TestBenchOutboxOnSQLite is the whole command, with nothing installed.
 func TestBenchOutboxOnSQLite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	var stdout, stderr bytes.Buffer
-	line := []string{"bench", "outbox", "--engine", "sqlite", "--plan", "smoke", "--experiments", "focus,mixed", "--out", dir}
-	if code := program.Execute(t.Context(), line, &stdout, &stderr); code != cli.ExitFine {
-		t.Fatalf("exit %d: %s", code, stderr.String())
-	}
+	out := program.Must(t, "bench", "outbox", "--engine", "sqlite", "--plan", "smoke", "--experiments", "focus,mixed", "--out", dir)
 	for _, want := range []string{"weir outbox on SQLite", "A backlog: the customary design at its best", "Producers and relay at once", "report  " + dir} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("printed no %q:\n%s", want, stdout.String())
+		if !strings.Contains(out, want) {
+			t.Errorf("printed no %q:\n%s", want, out)
 		}
 	}
 	for _, name := range []string{"results.jsonl", "summary.csv", "metadata.json", "report.html", "report.md", "focus/results.jsonl", "mixed-2/mixed-2.json"} {
@@ -105,8 +99,7 @@ func TestBenchOutboxOnSQLite(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	stdout.Reset()
-	if code := program.Execute(t.Context(), []string{"bench", "report", dir, "--output", "md"}, &stdout, &stderr); code != cli.ExitFine || !strings.Contains(stdout.String(), "# weir outbox on SQLite") {
-		t.Errorf("report made again: exit %d, %s", code, stdout.String())
+	if again := program.Must(t, "bench", "report", dir, "--output", "md"); !strings.Contains(again, "# weir outbox on SQLite") {
+		t.Errorf("report made again: %s", again)
 	}
 }

@@ -1,7 +1,6 @@
 package proxybench
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -97,10 +96,9 @@ func TestBenchProxyRefusesWhatContradictsItself(t *testing.T) {
 		"--group-limit 257":                      "--group-limit 257: weir groups at most 256",
 		"--experiments pool-sizes":               `no experiment "pool-sizes"`,
 	} {
-		var stdout, stderr bytes.Buffer
-		code := program.Execute(t.Context(), append([]string{"bench", "proxy"}, strings.Fields(args)...), &stdout, &stderr)
-		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
-			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr.String(), want)
+		r := program.Call(t, append([]string{"bench", "proxy"}, strings.Fields(args)...)...)
+		if r.Code != cli.ExitUsage || !strings.Contains(r.Stderr, want) || strings.Contains(r.Stderr, "secret") {
+			t.Errorf("%q: exit %d, said %q; want %q", args, r.Code, r.Stderr, want)
 		}
 	}
 }
