@@ -42,7 +42,7 @@ func TestBatcherLetsInByTurns(t *testing.T) {
 	})
 }
 
-// One who gives up while he waits for room holds up nobody behind him.
+// A caller that gives up while it waits for room does not delay those behind it.
 func TestBatcherGivesUpInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan struct{})

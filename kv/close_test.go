@@ -49,8 +49,8 @@ func sessions(ctx context.Context, t *testing.T, c *kv.Client, want func(int) bo
 func TestSessionClose(t *testing.T) {
 	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Preset: "curp-ho", Durability: lab.Fast})
-	// A registration that is sent again on a busy machine makes a session that
-	// nobody uses: here nothing is sent again.
+	// On a busy machine a registration that is sent again would create an unused session, so
+	// here nothing is sent again.
 	c := open(t, cluster, kv.Options{Retry: labtest.Patience})
 	ctx := within(t)
 	const n = 20
@@ -78,8 +78,8 @@ func TestSessionClose(t *testing.T) {
 		check(t, err, kv.ErrClosed)
 		check(t, s.Close(ctx), nil) // again
 	}
-	// A registration that was sent twice, since a connection came up late, leaves a session
-	// that nobody uses, and may be counted in either sum. Those that were closed would be 20.
+	// A registration that was sent twice, because a connection came up late, leaves an unused
+	// session that may be counted in either sum. 20 sessions were closed.
 	sessions(ctx, t, c, func(known int) bool { return known <= before-n+n/4 })
 	items, _, err := c.Range(ctx, "s/", kv.PrefixEnd("s/"))
 	check(t, err, nil)

@@ -69,7 +69,7 @@ func ExampleOpen() {
 	// Output: hello <nil>
 }
 
-// A value is replaced only as long as nobody else has written it meanwhile.
+// A value is replaced only if no other client has written it meanwhile.
 func ExampleSession_CompareAndSwap() {
 	ctx, c, end := connect()
 	defer end()
@@ -121,8 +121,7 @@ func ExampleSession_Range() {
 	// more: true <nil>
 }
 
-// A lock is a key that nobody else may make, and that goes with the lease of its
-// holder.
+// A lock is a key that only one client can create, and that is deleted with its holder's lease.
 func ExampleSession_Grant() {
 	ctx, c, end := connect()
 	defer end()

@@ -302,7 +302,7 @@ func TestContextEndsFirst(t *testing.T) {
 	}
 }
 
-// A watch that the cluster refuses says so: nobody would ever tell it anything.
+// A watch that the cluster refuses ends with an error, because it would never get a change.
 func testRefusedWatch(t *testing.T, cluster *lab.KV) {
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)

@@ -25,7 +25,7 @@ func TestModelMatchesTheory(t *testing.T) {
 	r := Simulate(Run{Cost: Cost{Fixed: 99 * us, PerItem: us}, Load: Load{Clients: 1}, Policy: solo, Length: time.Second})
 	near("one client", r.Throughput, 10_000, 0.001)
 
-	// M/D/1 at half load: busy half of the time, and nobody waits as often.
+	// M/D/1 at half load: busy half of the time, and half of the items do not wait.
 	r = Simulate(Run{Cost: Cost{Fixed: 99 * us, PerItem: us}, Load: Load{Rate: 5000}, Policy: solo, Length: 20 * time.Second})
 	near("M/D/1 throughput", r.Throughput, 5000, 0.02)
 	near("M/D/1 utilisation", r.Lanes, 0.5, 0.02)

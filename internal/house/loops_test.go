@@ -11,8 +11,8 @@ import (
 	"testing/fstest"
 )
 
-// A deferred call waits for the end of its function: in a loop that goes on until somebody
-// stops it, each round keeps one more.
+// A deferred call waits for the end of its function, so in an endless loop each round adds one
+// more.
 func TestNoDeferInAnEndlessLoop(t *testing.T) {
 	tree := os.DirFS("../..")
 	err := eachFile(tree, func(name string) error {

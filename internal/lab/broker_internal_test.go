@@ -173,7 +173,7 @@ func TestAnsweredListeners(t *testing.T) {
 	}
 }
 
-// TestListensOn: the port must be that of the process, not of anybody.
+// TestListensOn checks that the port must belong to the process, not to another one.
 func TestListensOn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

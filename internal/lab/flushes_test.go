@@ -43,8 +43,8 @@ func TestFlushesCountsCommits(t *testing.T) {
 	}
 }
 
-// Without a C compiler servers start all the same, and nobody counts their flushes.
-// Nor has a user one who has just installed the servers.
+// Servers also start without a C compiler, which a user who has just installed them may not
+// have; their flushes are then not counted.
 func TestServersNeedNoCompiler(t *testing.T) {
 	warm, err := os.UserCacheDir()
 	if err != nil {

@@ -28,7 +28,7 @@ func TestPortsOfAnotherProcess(t *testing.T) {
 		_, _ = io.ReadAll(os.Stdin)
 		return
 	}
-	// Somebody else may take the port in the moment in which it is free.
+	// Another process may take the port while it is free.
 	sooner(t, func() bool {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestPortsOfAnotherProcess$")
 		cmd.Env = append(os.Environ(), envReserve+"=1")

@@ -365,8 +365,8 @@ func list(t *testing.T, dir string) []string {
 	return paths
 }
 
-// shortDir is a directory that everybody may enter, with a path short enough
-// for a Unix socket.
+// shortDir returns a directory that every user may enter, with a path short enough for a Unix
+// socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "labtest-")

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate gives a test run directories of its own: nobody else sweeps them, and it does not
-// sweep those of the tests beside it.
+// isolate gives a test its own run directories: no other test sweeps them, and it does not sweep
+// those of others.
 func isolate(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "labtest-")

@@ -169,8 +169,8 @@ func TestAckOfRuns(t *testing.T) {
 	})
 }
 
-// TestAckOfRunsThatIsHeldUp: when a range has to wait all the same, since somebody has
-// locked a row in it that was not delivered, the look-ups are made.
+// TestAckOfRunsThatIsHeldUp checks that rows are acknowledged one by one if a range would have
+// to wait because another session has locked an undelivered row in it.
 func TestAckOfRunsThatIsHeldUp(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
@@ -291,8 +291,8 @@ func TestAckAfterDeadlock(t *testing.T) {
 	})
 }
 
-// TestMaintenanceWaitsForTransactions: partitions change only when nobody uses
-// the table, and what a transaction commits meanwhile is not dropped.
+// TestMaintenanceWaitsForTransactions checks that partitions change only when no transaction
+// uses the table, and that what a transaction commits meanwhile is not dropped.
 func TestMaintenanceWaitsForTransactions(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
@@ -314,7 +314,7 @@ func TestMaintenanceWaitsForTransactions(t *testing.T) {
 		}
 		run(t, producer, "DO SLEEP(2)") // until the transaction is an old one
 		go maintain()
-		// Nobody queues up behind it, and in the end it says why.
+		// No other session has to wait behind it, and in the end it reports the reason.
 		var first result
 		for waiting := true; waiting; {
 			select {

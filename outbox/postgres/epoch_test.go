@@ -72,8 +72,8 @@ func TestMigrateMissesATable(t *testing.T) {
 	}
 }
 
-// Dead letters stay when the outbox is emptied and its numbers begin again: they are
-// in nobody's way.
+// Dead letters stay when the outbox is emptied and its numbers begin again, and do not collide
+// with new ones.
 func TestBuryANumberThatIsTaken(t *testing.T) {
 	r := newRig(t, server(t))
 	store := r.open(t, Options{})

@@ -46,8 +46,8 @@ func TestSnapshotSeesTransactions(t *testing.T) {
 	}
 }
 
-// Rows that the log yields can be seen by every other session, although the log has a
-// transaction before anybody can see it.
+// Rows that the tail returns are visible to every other session, although a transaction is in
+// the log before it is visible.
 func TestTailYieldsWhatCanBeSeen(t *testing.T) {
 	r := newRig(t, server(t))
 	l := r.lead(r.migrated(outbox.Plan{}))

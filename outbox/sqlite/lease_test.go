@@ -200,8 +200,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestAnotherFileIsFollowed: a relay whose file was removed, and another put in its
-// place, must not keep others from leading while it looks at what nobody can find.
+// TestAnotherFileIsFollowed checks that a relay whose file was replaced by another one follows
+// the new file, and does not keep others from leading while it still has the removed one open.
 func TestAnotherFileIsFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	s := migrated(t, path)
@@ -244,8 +244,8 @@ func TestOneLeaderByAnyPath(t *testing.T) {
 	}
 }
 
-// Numbers that begin again in the same file are noticed, so that nobody waits for the
-// sweep to find them.
+// Numbers that begin again in the same file are noticed, so that messages need not wait for the
+// sweep.
 func TestNumbersThatBeginAgainAreNoticed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	s := migrated(t, path)

@@ -30,8 +30,8 @@ func runTool(t *testing.T, dir string, in []byte, name string, args ...string) [
 	return out
 }
 
-// TestStandardToolsReadChunks is the promise that nobody is locked in, and, the
-// other way, that what a tool packed again can be read here.
+// TestStandardToolsReadChunks checks that standard tools can read chunks, and that weir can read
+// what such a tool has compressed again.
 func TestStandardToolsReadChunks(t *testing.T) {
 	t.Parallel()
 	path := DataPath("shop", "public", "orders", 1, "copy")

@@ -2,8 +2,8 @@ package bulk
 
 import "testing"
 
-// Steps that nobody has announced, as a comparison after the data has, add to the
-// total: no progress is 18 of 12.
+// Steps that were not announced, such as those of a comparison after the data, add to the total,
+// so that progress is never 18 of 12.
 func TestStepsDoNotPassTheirTotal(t *testing.T) {
 	var p Progress
 	p.Expect(1000, 3)

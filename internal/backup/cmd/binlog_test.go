@@ -73,9 +73,9 @@ func (s *stall) position() (pos, gtid string) {
 	return f[0] + ":" + f[1], s.sql("", "SELECT @@gtid_binlog_pos")
 }
 
-// rotate begins another file of the log, and waits until the server has noted in it
-// that the older ones are needed no more. It does so when its engine has written
-// down what is in them; until then its log may grow without anybody's doing.
+// rotate begins another file of the log, and waits until the server has recorded in it that the
+// older ones are no longer needed. It does so when its engine has flushed what is in them; until
+// then the log may grow by itself.
 func (s *stall) rotate() {
 	s.t.Helper()
 	s.sql("", "FLUSH BINARY LOGS")

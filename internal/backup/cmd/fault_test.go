@@ -110,8 +110,8 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "-q", "--chunk-size", "64kB")
 	s.psql("postgres", "CREATE DATABASE copy")
 
-	// Somebody holds a table that the restore makes: it has come as far as to wait
-	// for it, and stays there until it is killed.
+	// A session locks a table that the restore makes, so that the restore waits for it until it
+	// is killed.
 	lock := exec.Command(filepath.Join(s.p.BinDir(), "psql"), "-X", "-q", "-d", s.p.DSN("copy"))
 	in, err := lock.StdinPipe()
 	if err != nil {

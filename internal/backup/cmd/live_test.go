@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit/browser"
 )
 
-// Somebody opens the page of a run in its middle, and sees how far it is.
+// A page that is opened in the middle of a run shows how far it is.
 func TestPageOfARun(t *testing.T) {
 	testkit.Long(t, "starts a browser")
 	b := browser.Start(t)

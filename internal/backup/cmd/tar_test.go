@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// Of two backups into one file at once, the second is refused; what was killed is
-// in nobody's way.
+// Of two concurrent backups into one file, the second is refused; one that was killed does not
+// prevent the next.
 func TestTwoBackupsIntoOneTar(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.tar")
 	if err := os.WriteFile(path+".part", []byte("of one that was killed"), 0o600); err != nil {

@@ -113,7 +113,7 @@ func TestWALReceiverEndsAndGoesOn(t *testing.T) {
 	if l := logs().Logs; len(l) != 1 {
 		t.Errorf("a gap: %+v", l)
 	}
-	// The server may not have noticed yet that nobody is there any more.
+	// The server may not have noticed yet that the receiver is gone.
 	testkit.Eventually(t, "the slot is free", func() bool { return s.psql("postgres", "SELECT active FROM pg_replication_slots") == "f" })
 	program.Must(t, "backup", "wal", s.dsn("postgres"), "--drop-slot")
 	if n := s.psql("postgres", "SELECT count(*) FROM pg_replication_slots"); n != "0" {

@@ -333,8 +333,8 @@ func (r *kvRig) garbageTest(t *testing.T) {
 	}
 }
 
-// A client of another cluster, or one that brings certificates to a cluster without TLS, is told
-// so at once.
+// A client of another cluster, or one with certificates at a cluster without TLS, gets an error
+// at once that says so.
 func kvStrangersTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"other cluster", `this is cluster "weir"`}, "kv", "get", "greeting", "--cluster", "another", "--timeout", "1m")
 	ca := newKVAuthority(t)

@@ -86,7 +86,7 @@ func (r *kvRig) crashTest(t *testing.T) {
 	}
 }
 
-// All are killed at once: nobody answers, and after the restart nothing is lost.
+// All replicas are killed at once: none answers, and after the restart nothing is lost.
 func (r *kvRig) blackoutTest(t *testing.T) {
 	r = r.in(t)
 	load := r.load("n/blackout")

@@ -148,7 +148,7 @@ func checkAdmin(t *testing.T, s *served) {
 	}
 	const connected = `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`
 	var metrics string
-	// Nobody needs all connections to be ready, and an election may be on.
+	// A replica may be ready without all connections, and an election may be in progress.
 	testkit.Eventually(t, "the replica is ready and connected with all others", func() bool {
 		code, body := s.get(t, "/status.json")
 		if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || report.ID != 1 || len(report.Members) != 3 {

@@ -113,7 +113,7 @@ func TestWeakAtNearest(t *testing.T) {
 	if d := r.one(wire.WeakDone); d.Seq != 1 || d.Stable != 0 {
 		t.Fatalf("weak: %+v", d)
 	}
-	// Its own session sees it there, nobody else does.
+	// Its own session sees it there, and no other does.
 	own := []wire.Write{{Seq: 1, Command: []byte("set a 1")}}
 	r.deliver(near, wire.Message{Kind: wire.WeakRead, Session: s, Bundle: own, Request: 1, Data: []byte("get a")})
 	r.deliver(near, wire.Message{Kind: wire.WeakRead, Request: 2, Data: []byte("get a")})
@@ -199,7 +199,7 @@ func TestSnapshotAndJoin(t *testing.T) {
 	if st := r.nodes[4].core.Status(); !st.Voter || len(st.Members) != 4 {
 		t.Fatalf("new replica: %+v", st)
 	}
-	// Everybody restarts from snapshot and log.
+	// All replicas restart from snapshot and log.
 	for _, id := range r.order {
 		r.start(id, r.nodes[id].core.cfg)
 	}

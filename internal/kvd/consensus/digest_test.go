@@ -98,7 +98,7 @@ func TestLearnerThatDiffersIsNotPromoted(t *testing.T) {
 	}
 }
 
-// If no majority tells which state is right, the leader serves nobody.
+// If no majority says which state is right, the leader serves no requests.
 func TestNobodyIsServedInDoubt(t *testing.T) {
 	r, lead, stopped := differing(t, true, otherState, func(lead uint64) []uint64 { return []uint64{(lead+1)%3 + 1} })
 	if len(stopped) != 0 {

@@ -31,7 +31,7 @@ func (r *rig) change(g Change) string {
 	return ""
 }
 
-// joins starts a replica that knows nobody and adds it as a learner.
+// joins starts a replica that knows no other and adds it as a learner.
 func (r *rig) joins(id uint64) {
 	r.t.Helper()
 	cfg := r.nodes[1].core.cfg
@@ -186,7 +186,7 @@ func TestChangeIsAnsweredWhenAMajorityKnows(t *testing.T) {
 	gone, near, far := lead%4+1, (lead+1)%4+1, (lead+2)%4+1
 	g := Change{Kind: Remove, Member: Member{ID: gone}}
 	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 3, Data: g.Append(nil)})
-	// Nobody hears that the change is committed.
+	// No replica learns that the change is committed.
 	r.lose = func(_ uint64, s *Send) bool {
 		m := &pb.Message{}
 		if s.Message.Kind != wire.Raft || proto.Unmarshal(s.Message.Data, m) != nil {

@@ -388,7 +388,7 @@ func TestPartitionedLeader(t *testing.T) {
 	}
 }
 
-// A follower behind a slow link holds nobody back, and catches up.
+// A follower behind a slow link delays no other replica, and catches up.
 func TestSlowFollower(t *testing.T) {
 	t.Parallel()
 	r, relays := relayed(t, 3, nil)

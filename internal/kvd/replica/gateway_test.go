@@ -204,8 +204,8 @@ func TestTrackingAcrossReplicas(t *testing.T) {
 	until("k")
 }
 
-// Restored state tells everybody to begin anew: a replica that was away for long
-// has missed changes.
+// Restored state makes all watches start again: a replica that was away for long has missed
+// changes.
 func TestWatchOfWhatIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, "raft-ht", nil)
@@ -234,9 +234,9 @@ func TestWatchOfWhatIsForgotten(t *testing.T) {
 	}
 }
 
-// A transaction that has watched a key which was not there fails when another client,
-// at another replica, has made it since; one that nobody has made holds nothing up. A
-// watched key that has gone counts as changed, too.
+// A transaction that has watched a missing key fails if another client has created the key
+// since, at another replica. If no client has, it succeeds. A watched key that was removed
+// counts as changed, too.
 func TestWatchOfAMissingKey(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
 	here, there := r.leader(), r.follower()

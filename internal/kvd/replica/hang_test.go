@@ -64,7 +64,7 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 	}
 }
 
-// A follower's disk that hangs stops nobody else; the replica is not ready.
+// If a follower's disk hangs, the others go on; that replica is not ready.
 func TestHungDiskOfAFollower(t *testing.T) {
 	t.Parallel()
 	disks := map[uint64]*waltest.Hanging{}

@@ -221,7 +221,7 @@ func TestLevels(t *testing.T) {
 			}
 		}
 	}
-	// WATCH reads strongly at any level: a stale revision would help nobody.
+	// WATCH reads strongly at any level, because a stale revision would be useless.
 	p.want("+OK\r\n", "WATCH", "a")
 	f.mu.Lock()
 	defer f.mu.Unlock()

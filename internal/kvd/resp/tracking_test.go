@@ -242,7 +242,8 @@ func TestPushesOverflow(t *testing.T) {
 	}
 }
 
-// TestChangedAll: after a snapshot or a change of leader nobody may trust a cache.
+// TestChangedAll checks that clients are told to drop their caches after a snapshot or a change
+// of the leader.
 func TestChangedAll(t *testing.T) {
 	f, addr := serveFake(t, resp.Config{})
 	byKey, byPrefix, watcher, bystander := dial(t, addr).resp3(), dial(t, addr).resp3(), dial(t, addr).resp3(), dial(t, addr).resp3()

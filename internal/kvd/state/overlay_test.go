@@ -111,8 +111,8 @@ func TestEvaluateRevisions(t *testing.T) {
 	}
 }
 
-// TestEvaluateTransaction: the commands of a transaction see those before them,
-// and nobody else sees any.
+// TestEvaluateTransaction checks that commands of a transaction see those before them, and that
+// no other client sees any.
 func TestEvaluateTransaction(t *testing.T) {
 	s := New(Config{})
 	increment := wire.Command{Verb: wire.Increment, Key: "n", Delta: 1}

@@ -219,10 +219,9 @@ func (s *storm) client(ctx context.Context, number int, random *rand.Rand) {
 	}
 }
 
-// timeToLive writes a key that lives for a while, and looks for it within that
-// while. Nobody writes it again, so that once it is gone it stays so. Where an older
-// version may lead, whose time is its wall clock, neither can be told; it can once all
-// replicas have been upgraded.
+// timeToLive writes a key with a time to live, and looks for it within that time. The key is not
+// written again, so once it is gone it must stay gone. While an older version may lead, whose
+// time is its wall clock, neither can be checked; it can once all replicas have been upgraded.
 func (s *storm) timeToLive(ctx context.Context, c *kv.Client, key string, random *rand.Rand) {
 	const lives = 2 * time.Second
 	begin := time.Now()

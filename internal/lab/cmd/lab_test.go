@@ -112,7 +112,7 @@ func TestLabUpEndsWithItsServer(t *testing.T) {
 	if err := json.NewDecoder(out).Decode(&r); err != nil {
 		t.Fatal(err, <-end)
 	}
-	// SIGINT is PostgreSQL's own fast shutdown: somebody else stopped it.
+	// SIGINT is PostgreSQL's fast shutdown, as if another program stopped it.
 	if err := syscall.Kill(r.Servers[0].PID, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

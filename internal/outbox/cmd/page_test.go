@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// Somebody opens the page after messages that nobody watched, and finds them.
+// A page that is opened after messages were delivered shows them.
 func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 	testkit.Long(t, "starts a browser, as the same test of the proxy")
 	b := browser.Start(t)

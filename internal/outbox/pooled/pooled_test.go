@@ -143,7 +143,7 @@ func TestPoolersAreSeen(t *testing.T) {
 	}
 }
 
-// What the check missed may be found later; then nobody leads any more.
+// A pooler that the check missed may be found later; then the relay stops leading.
 func TestPoolersAreSeenLater(t *testing.T) {
 	var c Check
 	if err := errors.Join(c.Run(t.Context(), answer(Direct, nil), nil), c.Err()); err != nil {

@@ -227,7 +227,8 @@ func TestKeysDiffer(t *testing.T) {
 	}
 }
 
-// Many clients ask, write and purge at once: nobody gets what is older than his write.
+// Many clients ask, write and purge at once: none gets an answer that is older than its own
+// write.
 func TestStorm(t *testing.T) {
 	c := cache.New()
 	c.Configure(64<<10, 8<<10)

@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/testkit/browser"
 )
 
-// Somebody opens the page after load that nobody watched, and finds it in the charts;
-// also that a standby applies nothing.
+// A page that is opened after a load shows it in the charts, and also that a standby does not
+// apply the log.
 func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 	b := browser.Start(t)
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})

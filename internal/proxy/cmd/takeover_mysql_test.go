@@ -162,7 +162,7 @@ func TestTakeoverOfMySQL(t *testing.T) {
 			testkit.Eventually(t, "work of every client", func() bool { return did.Load() >= goal || len(failed) > 0 })
 		}
 	}
-	// The first time nobody waits for a connection: warnings are kept.
+	// The first time no client waits for a connection, so the warnings are kept.
 	if _, err := warned.ExecContext(ctx, "DROP TABLE IF EXISTS nothing"); err != nil {
 		t.Fatal(err)
 	}

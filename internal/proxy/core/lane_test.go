@@ -109,7 +109,7 @@ func TestLaneGroups(t *testing.T) {
 	}
 }
 
-// A group of which nobody is left gives up its place, and what has come is looked at.
+// A group without members left gives up its place, and the waiting writes are considered.
 func TestLaneWithoutMembers(t *testing.T) {
 	t.Parallel()
 	ln := newLane(1, 0)

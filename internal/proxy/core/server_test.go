@@ -186,8 +186,8 @@ func TestServerKnowsItsClients(t *testing.T) {
 	}
 }
 
-// TestCheckHealth: the server is asked only when nobody has heard of it, and what it
-// says stands for a moment.
+// TestCheckHealth checks that the server is asked only if no client has had an answer lately,
+// and that its answer is reused for a moment.
 func TestCheckHealth(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

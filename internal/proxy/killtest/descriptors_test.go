@@ -15,9 +15,9 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// TestDescriptorsRunOut gives weir fewer descriptors than clients come. Those who are
-// there go on, the log says what to do, and says it seldom, nothing spins, and when
-// clients leave others are let in, without anybody's doing.
+// TestDescriptorsRunOut gives weir fewer descriptors than clients. Those that are connected go
+// on, the log says what to do, but seldom, nothing spins, and when clients leave, others are
+// accepted without intervention.
 func TestDescriptorsRunOut(t *testing.T) {
 	t.Parallel()
 	for i := range engines {

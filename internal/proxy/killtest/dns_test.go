@@ -81,8 +81,7 @@ func (n *nameServer) answer(q []byte) []byte {
 	return out
 }
 
-// startNameServer serves on port 53 of a loopback address that nobody else is likely to
-// have.
+// startNameServer serves on port 53 of a loopback address that is probably unused.
 func startNameServer(t *testing.T) (n *nameServer, address string) {
 	t.Helper()
 	for last := 2; last < 250; last++ {
@@ -147,11 +146,10 @@ func door(t *testing.T, address, target string) (closeDoor func()) {
 	return closeDoor
 }
 
-// TestNameMoves has weir know its server by one name, of a real name server, while
-// clients write. The name has two addresses, of a primary and its standby, which is
-// promoted when the primary dies. Then it has another address, of the same server, and
-// the former one is closed. What was acknowledged is there once, and nobody connects in
-// vain.
+// TestNameMoves gives weir its server by one name, from a real name server, while clients write.
+// The name has two addresses, of a primary and its standby, which is promoted when the primary
+// dies. Then it gets another address of the same server, and the former one is closed. Each
+// acknowledged write must exist once, and no connection attempt may fail.
 func TestNameMoves(t *testing.T) {
 	testkit.Long(t, "starts standbys and promotes one")
 	if os.Getuid() != 0 {

@@ -106,7 +106,7 @@ func (v *verdict) add(o *verdict) {
 	v.lost, v.doubled, v.halves, v.ghosts, v.wrong, v.seen = v.lost+o.lost, v.doubled+o.doubled, v.halves+o.halves, v.ghosts+o.ghosts, v.wrong+o.wrong, v.seen+o.seen
 }
 
-// verdict judges found, which is all that the database has. Nobody writes any more.
+// verdict judges found, the whole contents of the database, when no client writes any more.
 func (l *ledger) verdict(found []record) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -41,7 +41,7 @@ func (p *pulse) take() time.Duration {
 	return gap
 }
 
-// rest forgets when the last write was: nobody writes for a while.
+// rest forgets when the last write was, before a time without writes.
 func (p *pulse) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

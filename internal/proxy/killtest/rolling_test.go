@@ -163,8 +163,8 @@ func (w *fleetWeir) shutDown(ctx context.Context, engine string) error {
 	return err
 }
 
-// TestRollingRestart restarts two weirs behind HAProxy one after the other, while clients
-// with short sessions write. Nobody gets an error, and nothing acknowledged is lost.
+// TestRollingRestart restarts two weirs behind HAProxy one after the other, while clients with
+// short sessions write. No client may get an error, and no acknowledged write may be lost.
 // WEIR_ROLLS is how often each is restarted; WEIR_KILLS_TABLE names a file for the table of
 // results.
 func TestRollingRestart(t *testing.T) {

@@ -138,7 +138,7 @@ func TestGTIDsToldByDefault(t *testing.T) {
 	}
 }
 
-// directTo logs in past weir.
+// directTo logs in to the server itself.
 func directTo(t *testing.T, server *lab.MySQL, db string) *wire {
 	t.Helper()
 	conn, err := mywire.Connect(ctxFor(t), mywire.ConnectConfig{Address: server.Addr(), User: "root", Database: db, TLSMode: mywire.TLSDisabled, Timeout: patience})

@@ -286,7 +286,7 @@ func TestCacheLeavesAlone(t *testing.T) {
 	}
 }
 
-// A client sees what it has written, by whatever way.
+// A client sees its own writes, however they were made.
 func TestCacheShowsOwnWrites(t *testing.T) {
 	w := startCache(t, nil, "CREATE PROCEDURE put(x VARCHAR(50)) UPDATE kept SET v = x WHERE k = 1")
 	const read = "/* ttl:3600 */ SELECT v FROM kept WHERE k = 1"

@@ -283,8 +283,8 @@ func TestDisableReconnectKill(t *testing.T) {
 	}
 }
 
-// TestConsoleDoubtsNames: a command for a database that nobody has used is carried out, and
-// its sender is told so, in case its name is mistyped.
+// TestConsoleDoubtsNames checks that a command for a database that no client has used is
+// executed, and says so, in case the name is mistyped.
 func TestConsoleDoubtsNames(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

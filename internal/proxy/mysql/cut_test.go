@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// TestExecutionsThatAreCutShort: who sends too few parameters, or none of their types, is
-// told so by the server, whatever others have executed on the connection.
+// TestExecutionsThatAreCutShort checks that a client that sends too few parameters, or no types,
+// gets the server's own error, whatever others have executed on the connection.
 func TestExecutionsThatAreCutShort(t *testing.T) {
 	t.Parallel()
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {

@@ -13,8 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Clients that break the protocol are told so, or cut off, and nobody else
-// notices.
+// Clients that break the protocol get an error or are disconnected, and no other client notices.
 func TestBrokenMessagesHarmOnlyTheirSender(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE t (a INT PRIMARY KEY)"), func(c *mysql.Config) { c.PoolSize = 2 })

@@ -95,10 +95,9 @@ func (c *wire) mixed(k int64) []byte {
 	}[k%5], k))
 }
 
-// TestServerKilledMidGroupLosesNoAcknowledgedRow crashes the server under load.
-// Every acknowledged row must be there afterwards, and none may be there that
-// nobody wrote, or twice. A row may be there unacknowledged only if its client
-// was told that this is not known.
+// TestServerKilledMidGroupLosesNoAcknowledgedRow crashes the server under load. Afterwards every
+// acknowledged row must exist, none may exist twice, and none that was not written. An
+// unacknowledged row may exist only if its client was told that the outcome is unknown.
 func TestServerKilledMidGroupLosesNoAcknowledgedRow(t *testing.T) {
 	t.Parallel()
 	server(t) // skips without one

@@ -12,9 +12,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/mysql"
 )
 
-// TestHalfDeadConnectionHoldsUpNoReaders silences the connection on which a client has
-// read: nobody closes it, and it forwards nothing. Only the reader whose statement had
-// reached it waits for it; the others are answered meanwhile.
+// TestHalfDeadConnectionHoldsUpNoReaders silences the connection on which a client has read: it
+// stays open, and forwards nothing. Only the reader whose statement was sent on it waits; the
+// others are answered meanwhile.
 func TestHalfDeadConnectionHoldsUpNoReaders(t *testing.T) {
 	t.Parallel()
 	r := &labtest.Relays{TB: t}

@@ -37,9 +37,9 @@ func (w *weir) warmReads(queries ...string) {
 	}
 }
 
-// A read that waits for a lock holds up nobody but its client, and is answered when
-// the lock is gone. There are fewer readers than backends: where the machine makes
-// reads slow they are not shared, and each keeps its own.
+// A read that waits for a lock delays only its own client, and is answered when the lock is
+// released. There are fewer readers than backends, because on a slow machine reads are not
+// shared and each needs its own backend.
 func TestLockedTableHoldsUpItsReadersAlone(t *testing.T) {
 	t.Parallel()
 	for size, waiting := range map[int]int{8: 5, 20: 12} {
@@ -397,8 +397,8 @@ func TestLockedTableLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// A read that shares gets a connection as well where such reads own them all and
-// nobody else waits.
+// A shared read gets a connection even if blocked reads own all of them and no other client
+// waits.
 func TestLockedTableLeavesRoomForSharedReads(t *testing.T) {
 	t.Parallel()
 	const size = 4

@@ -52,8 +52,8 @@ var pinCases = []struct {
 	{"compound statement", "unknown", []string{"BEGIN NOT ATOMIC DECLARE x INT; SET @inner = 5; END"}, "SELECT @inner", "5", "5", nil, lab.FlavorMariaDB},
 }
 
-// Every cause pins its session, is counted, holds the state where its client and
-// nobody else finds it, and ends with the state or with the session.
+// Every cause pins its session and is counted; only its own client sees the state; and the pin
+// ends with the state or the session.
 func pinsAppearHoldAndEnd(t *testing.T, server *lab.MySQL) {
 	dbs := &stateDatabases{tb: t, server: server}
 	for _, c := range pinCases {

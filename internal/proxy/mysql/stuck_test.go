@@ -206,8 +206,8 @@ func withCatalogHeld(t *testing.T, db string) (w *weir, hold func(c *wire, sql s
 	}, release
 }
 
-// While the catalog is read because somebody has changed it, it still says how things
-// were: what runs then is judged when the reading has ended.
+// While the catalog is read again after a change, weir knows only the old one: statements that
+// run then are judged when the reading has ended.
 func TestCatalogThatIsBeingRead(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (x INT)")
@@ -332,10 +332,10 @@ func TestNumberOfRowsIsNeverMadeUp(t *testing.T) {
 	release()
 }
 
-// TestDefaultThatAssigns: the DEFAULT of a column of MariaDB can assign a user variable,
-// which nothing tells of. Who may have it evaluated keeps the connection. Here nobody
-// does: MariaDB assigns the variable of the session that has opened the table, no matter which
-// writes, and crashes when that one has left.
+// TestDefaultThatAssigns checks columns of MariaDB whose DEFAULT assigns a user variable, which
+// the server does not report: a client that may evaluate it keeps its connection. The test never
+// evaluates it, because MariaDB assigns the variable of the session that opened the table,
+// whichever session writes, and crashes when that one has left.
 func TestDefaultThatAssigns(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "DEFAULT of a column that assigns")

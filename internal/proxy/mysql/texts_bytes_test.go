@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A client that prepares without end is told so. Once it closes some it can go on.
+// A client that prepares too many statements gets an error. Once it closes some it can go on.
 func TestTextsOfOneClientAreBounded(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

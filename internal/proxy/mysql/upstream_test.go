@@ -201,7 +201,7 @@ func TestLoginsWaitForAPrimary(t *testing.T) {
 	}
 }
 
-// A client that waited for --queue-timeout while the server was away is told so.
+// A client that waited for --queue-timeout while the server was away gets an error that says so.
 func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	server(t) // skips or fails where there is no server

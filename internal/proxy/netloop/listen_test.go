@@ -31,7 +31,7 @@ func TestListenReplacesOnlyAbandonedSockets(t *testing.T) {
 	if ln, err := Listen(path, false); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("listening where somebody lives: %v, %v", ln, err)
 	}
-	// A process that is killed leaves the file and nobody behind it.
+	// A process that is killed leaves the socket's file without a listener.
 	NewPausable(first).KeepsPath(true)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPausable: a paused listener accepts nobody, and loses nobody.
+// TestPausable checks that a paused listener accepts no client, and loses none.
 func TestPausable(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "socket")} {
 		inner, err := net.Listen(network, address)

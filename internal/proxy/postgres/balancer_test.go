@@ -135,7 +135,7 @@ func TestClientsBehindALocalBalancerNeedTLS(t *testing.T) {
 	}
 }
 
-// A new weir begins on the address of the old one, which then ends: nobody is refused.
+// A new weir starts on the address of the old one, which then ends: no client is refused.
 func TestNewWeirTakesOverThePort(t *testing.T) {
 	t.Parallel()
 	db := database(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// An error is nobody's but his whose statement failed; who has waited for it runs his own.
+// Only the client whose statement failed gets the error; those that waited for it run their own
+// statements.
 func TestCacheSharesNoErrors(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, func(c *postgres.Config) { c.PoolSize = 20 })

@@ -299,7 +299,7 @@ func TestCacheLeavesAlone(t *testing.T) {
 	}
 }
 
-// A client sees what it has written, by whatever way.
+// A client sees its own writes, however they were made.
 func TestCacheShowsOwnWrites(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, nil)

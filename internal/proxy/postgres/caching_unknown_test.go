@@ -6,8 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A change of the schema of which nobody hears whether it took effect, since its client
-// has gone, purges as one that did.
+// A change of the schema whose outcome is unknown, because its client has left, purges the cache
+// as one that succeeded.
 func TestCachePurgesWhereTheOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, nil)

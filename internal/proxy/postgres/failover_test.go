@@ -39,10 +39,10 @@ func (l *failoverLedger) count() int {
 	return len(l.acked)
 }
 
-// TestFailoverLosesNothingThatWasAcknowledged kills a primary whose standby confirms
-// each commit, in the middle of grouped writes, of pipelines and of COPYs, and promotes
-// the standby. What was acknowledged, before and after, is there once; what was not is
-// there whole or not at all, and its client was told that nobody knows.
+// TestFailoverLosesNothingThatWasAcknowledged kills a primary whose standby confirms each
+// commit, in the middle of grouped writes, pipelines and COPYs, and promotes the standby. What
+// was acknowledged, before and after, must exist once; what was not must exist completely or not
+// at all, and its client must have been told that the outcome is unknown.
 func TestFailoverLosesNothingThatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	primary, standby, w := cluster(t, upstream.TargetReadWrite)

@@ -11,11 +11,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// TestFloodOfLogins has many clients log in without end, by wrong passwords and unknown
-// names, while the configuration is reloaded again and again. A client that knows a password is
-// let in; the flood costs the server no more connections than weir may have for its
-// questions; and nobody is let in by a wrong password, whatever a reload has replaced in
-// the middle of a login.
+// TestFloodOfLogins lets many clients keep logging in with wrong passwords and unknown names,
+// while the configuration is reloaded again and again. A client with the right password is
+// accepted; the flood costs the server only the connections that weir may use to look up roles;
+// and no wrong password is accepted, whatever a reload replaces in the middle of a login.
 func TestFloodOfLogins(t *testing.T) {
 	t.Parallel()
 	own, err := pgwire.ParseSecret("own")

@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
-// Nobody gets a connection that was opened as another role, or with settings that the
-// role no longer has, though several of them are in the pool.
+// No client gets a connection that was opened as another role, or with settings that the role no
+// longer has, although several of them are in the pool.
 func TestPooledConnectionsAreOfTheRole(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)

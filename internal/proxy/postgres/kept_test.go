@@ -76,7 +76,7 @@ func ownServer(t *testing.T, kind serverKind) (*lab.Postgres, *serverLog) {
 	return s.Postgres, s.log
 }
 
-// trusting is one that lets everybody in.
+// trusting starts a server that accepts every user without a password.
 func trusting(t *testing.T) *lab.Postgres {
 	t.Helper()
 	own, _ := ownServer(t, serverKind{})

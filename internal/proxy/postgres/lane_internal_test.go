@@ -67,7 +67,7 @@ func TestMembersOfALaneExpireEachByItsOwnTime(t *testing.T) {
 	})
 }
 
-// Where the server refuses the user nobody waits for others to come to his lane.
+// If the server refuses the user, its clients do not wait for others to join their lane.
 func TestMembersOfALaneHearAtOnceThatTheServerRefuses(t *testing.T) {
 	li := newLiar(t)
 	li.call(func() {

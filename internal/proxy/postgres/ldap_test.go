@@ -109,8 +109,8 @@ func TestLoginsByLDAP(t *testing.T) {
 	}
 }
 
-// An LDAP server that is down or hangs refuses logins, with words of their own, and holds
-// up nobody else.
+// If the LDAP server is down or hangs, logins are refused with an error that says so, and no
+// other client is delayed.
 func TestLDAPServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	server := authServer(t, lab.SCRAM, lab.TLSOff)

@@ -209,8 +209,8 @@ func leakRound(t *testing.T, seed uint64) {
 	for _, db := range []string{through, beside} {
 		sqlOn(t, server(t).DSN(db), `GRANT ALL ON SCHEMA public, other TO weir_rls; GRANT ALL ON ALL TABLES IN SCHEMA public, other TO weir_rls; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO weir_rls; GRANT weir_other TO weir_rls`)
 	}
-	// Nobody ends another's transaction here, so a wait for a lock has no end; it
-	// fails alike on both sides.
+	// No session ends the transaction of another one here, so a wait for a lock would last for
+	// ever. With a timeout it fails alike on both sides.
 	for _, db := range []string{through, beside} {
 		sqlOn(t, server(t).DSN(db), "ALTER DATABASE "+db+" SET lock_timeout = '200ms'")
 	}

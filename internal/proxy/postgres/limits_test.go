@@ -90,7 +90,7 @@ func TestQueueTimeoutNamesThePoolAndLeavesTheSession(t *testing.T) {
 	})
 }
 
-// A client that waited for --queue-timeout while the server was away is told so.
+// A client that waited for --queue-timeout while the server was away gets an error that says so.
 func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	s := labtest.Postgres(t, lab.PostgresConfig{})

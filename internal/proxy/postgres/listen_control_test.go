@@ -11,9 +11,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// TestListenersThroughConsoleCommands pauses, suspends, resumes and reconnects while
-// listeners copy rows in both directions and their channels move: each notification is
-// heard once, in order, and nobody gets an error.
+// TestListenersThroughConsoleCommands pauses, suspends, resumes and reconnects while listeners
+// copy rows in both directions and their channels move: each notification must arrive once, in
+// order, and no client may get an error.
 func TestListenersThroughConsoleCommands(t *testing.T) {
 	t.Parallel()
 	const listeners, notifications = 6, 600

@@ -87,8 +87,8 @@ func TestListenerThatDoesNotReadEnds(t *testing.T) {
 	eventually(t, "the listener that does not read is disconnected", func() bool { p := w.pool(); return p.Unheard == 1 && p.Listeners == 1 })
 }
 
-// TestListenersInOtherEncodingsKeepTheirBackends, because nobody else converts what they
-// hear.
+// TestListenersInOtherEncodingsKeepTheirBackends checks that such listeners keep their backends,
+// because only those convert notifications.
 func TestListenersInOtherEncodingsKeepTheirBackends(t *testing.T) {
 	t.Parallel()
 	db := database(t)

@@ -33,8 +33,8 @@ func (w *wire) asks(texts ...string) {
 	}
 }
 
-// The server reads 'now' when it parses a statement. Who parses one that somebody has
-// parsed before means the present time.
+// The server evaluates 'now' when it parses a statement. A client that prepares a text that
+// another client has prepared before must get the present time.
 func TestTimesInPreparedStatements(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE s (v bool)"), func(c *postgres.Config) { c.PoolSize = 1 })

@@ -12,9 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// One answer serves the logins of --login-check-interval: it costs the server no question,
-// lets nobody in without the password, and hides neither a new role nor what is changed
-// over weir.
+// One answer serves the logins of --login-check-interval: they cost the server no query, still
+// need the password, and see new roles and changes that go through weir.
 func TestLoginsShareAnAnswer(t *testing.T) {
 	t.Parallel()
 	const logins = 20

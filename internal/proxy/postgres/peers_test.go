@@ -11,8 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// pair runs two weirs that know each other, and a third number at which nobody is. It
-// returns a function for each, which puts a change of the configuration in force.
+// pair runs two weirs that know each other, and a third number without a weir.
 func pair(t *testing.T, db string, change func(*postgres.Config)) (one, two *weir) {
 	t.Helper()
 	var cfgs [2]postgres.Config

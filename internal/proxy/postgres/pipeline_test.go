@@ -92,8 +92,8 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 	}
 }
 
-// Pools of drivers reset their connections by several statements in one text. That
-// pins nobody, nor do settings that come so.
+// Drivers' pools reset their connections with several statements in one text. That pins no
+// session, and neither do settings in such a text.
 func TestSettingsOfSeveralStatementsPinNobody(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

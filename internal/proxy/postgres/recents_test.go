@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Names that somebody tries out, and refusals, put no answer out of the memory; an answer
-// that was asked for before everything was forgotten is not kept, nor an older one.
+// Logins with unknown names, and refusals, do not evict answers. An answer that was requested
+// before all were forgotten is not kept, nor is an older one.
 func TestRecentAnswers(t *testing.T) {
 	t.Parallel()
 	var r loginCache

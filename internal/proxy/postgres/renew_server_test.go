@@ -20,8 +20,8 @@ func (w *weir) poolOf(user string) sight.PoolStatus {
 // closedBackends is how many backends of a user's pool were closed.
 func (w *weir) closedBackends(user string) uint64 { return w.poolOf(user).Closed }
 
-// Anybody can ask for a change of everybody's defaults. Connections of others
-// are renewed only when the server has made it.
+// Any client can ask to change the defaults of all. Connections of others are renewed only if
+// the server has made the change.
 func TestRefusedChangesRenewNobodysConnections(t *testing.T) {
 	t.Parallel()
 	db := database(t)

@@ -312,7 +312,7 @@ func TestCancelledReadIsAnsweredOnce(t *testing.T) {
 	mine.want("SELECT 8 AS x", "[x] (8) SELECT_1 I")
 }
 
-// A length that is a lie costs its client the session and nobody else anything.
+// A message with a false length ends its client's session and affects no other.
 func TestMessagesLongerThanTheyCanBe(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), twoBackends)

@@ -255,8 +255,8 @@ func TestSessionStatePinsAndUnpins(t *testing.T) {
 	}
 }
 
-// Roles of startup messages hold for their clients, who may set there what such a role may
-// not, and for nobody else.
+// Roles of startup messages hold for their own clients only. The startup message may set what
+// such a role may not.
 func TestRolesOfStartupMessages(t *testing.T) {
 	t.Parallel()
 	db := database(t)

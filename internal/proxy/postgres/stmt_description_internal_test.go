@@ -28,8 +28,8 @@ func TestParametersThatAreCutOff(t *testing.T) {
 	}
 }
 
-// Types of parameters that nobody has known are those that the server says first, also where the
-// columns are known already.
+// Unknown types of parameters are those that the server reports first, even if the columns are
+// already known.
 func TestParametersThatAreKnownLater(t *testing.T) {
 	li := newLiar(t)
 	for _, own := range []bool{true, false} {

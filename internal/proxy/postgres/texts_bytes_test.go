@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A client that prepares without end is told so, and disconnected. One that closes what
-// it has prepared is not.
+// A client that prepares too many statements is disconnected with an error. One that closes its
+// statements is not.
 func TestTextsOfOneClientAreBounded(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t, "sends texts of 2 MB")

@@ -10,8 +10,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// TestSearchPathOfOthers: what the owner of a database, or anybody, has put into its search path is
-// called by no question of weir's, which asks with the rights of the user who connects.
+// TestSearchPathOfOthers checks that weir's own queries, which run with the rights of the user
+// that connects, do not call functions or operators that others have put into the database's
+// search path.
 func TestSearchPathOfOthers(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE public.t (id int PRIMARY KEY, x text DEFAULT 'x')")

@@ -267,8 +267,8 @@ func TestStandbyIsChosenWhereItIsWanted(t *testing.T) {
 	eventually(t, "no standby is left", func() bool { return w.Healthy(t.Context()) != nil })
 }
 
-// A login that was under way when connections moved brings one to the former host: it
-// is of no use to anybody.
+// A login that was in progress when connections moved brings a connection to the former host,
+// which must not be kept.
 func TestConnectionOfALateLoginIsNotKept(t *testing.T) {
 	t.Parallel()
 	db := database(t)

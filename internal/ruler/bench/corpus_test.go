@@ -64,8 +64,8 @@ func TestPublishedProfileOfASmallPool(t *testing.T) {
 	}
 }
 
-// An outbox relay: 32 000 messages a second alone and 207 beside producers that
-// enqueue 195. The relay did not collapse; nobody gave it more.
+// An outbox relay: 32,000 messages a second alone, and 207 beside producers that enqueue 195.
+// The relay did not collapse; there was no more to deliver.
 func TestPublishedCollapseIsStarvation(t *testing.T) {
 	kinds := func(name string, rates map[string]float64) *Case {
 		return testCase(name, "-", 1000, 8, func(s *Sample) { s.Rates = rates })

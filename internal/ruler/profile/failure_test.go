@@ -104,8 +104,8 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// refused returns an address that nobody listens on, which stays so: it is that of
-// a socket that does not listen.
+// refused returns an address on which no process listens. A bound socket that does not listen
+// reserves it.
 func refused(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

@@ -212,9 +212,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Ten workers share one connection: nine of them wait at any time, so nine tenths
-// of the time is the wait for it, and more where one who may go on does not yet.
-// None of it is the time that somebody has the connection.
+// Ten workers share one connection. Nine of them wait at any time, so at least nine tenths of
+// the time is the wait for it. None of that is time in which a worker has the connection.
 func TestAPoolThatIsTooSmallShows(t *testing.T) {
 	target := connected(t, "sleep://?latency=2ms")
 	s, err := target.Measure(t.Context(), prepared(t, target, "ping"), Config{Concurrency: 10, PoolMax: 1, Requests: 200, Warmup: time.Second})

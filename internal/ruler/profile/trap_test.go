@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// Nothing that somebody has put into the search path of a database is called when weir looks at
-// the server, mostly as a superuser.
+// weir's own queries, which often run as a superuser, call nothing that others have put into the
+// search path of a database.
 func TestSearchPathOfOthers(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"track_wal_io_timing": "on"}})
 	before := connected(t, pg.DSN("postgres"))

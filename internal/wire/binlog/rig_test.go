@@ -101,9 +101,9 @@ func (s target) database(t testing.TB) (name string, c *mywire.Server) {
 	return name, c
 }
 
-// quiet waits until the server writes nothing of its own accord: some time after
-// a rotation MariaDB notes in the new file that the old one is no longer needed,
-// which moves the end of the log although nobody has changed anything.
+// quiet waits until the server writes nothing by itself: some time after a rotation MariaDB
+// records in the new file that the old one is no longer needed, which moves the end of the log
+// without any change.
 func (s target) quiet(t testing.TB, c *mywire.Server) {
 	t.Helper()
 	if !s.maria() {

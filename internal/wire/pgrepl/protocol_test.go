@@ -316,8 +316,7 @@ func streamNoticesASilentServer(t *testing.T) {
 	}
 }
 
-// A server that answers is not silent, and one that nobody listens to is not
-// either.
+// A server that answers is not silent, and neither is one from which the client does not read.
 func TestStreamKeepsAQuietServer(t *testing.T) { synctest.Test(t, streamKeepsAQuietServer) }
 
 func streamKeepsAQuietServer(t *testing.T) {

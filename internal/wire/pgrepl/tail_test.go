@@ -261,7 +261,7 @@ func confirmed(t *testing.T, sql *Conn, at LSN) {
 	})
 }
 
-// idle waits until nobody uses a slot.
+// idle waits until no session uses a slot.
 func idle(t *testing.T, sql *Conn, slot string) {
 	t.Helper()
 	testkit.Eventually(t, "the slot is idle", func() bool {

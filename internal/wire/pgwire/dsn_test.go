@@ -265,7 +265,7 @@ func FuzzParseDSN(f *testing.F) {
 func FuzzSearchPasswords(f *testing.F) {
 	f.Add("h:5432:shop:app:secret\n*:*:*:*:a\\:b")
 	f.Fuzz(func(t *testing.T, text string) {
-		// A first line that fits anybody is found whatever follows it.
+		// A first line that matches every connection is used whatever follows it.
 		if got, ok := searchPasswords("*:*:*:*:pw\n"+text, "h", "1", "d", "u"); !ok || got != "pw" {
 			t.Errorf("%q: %q, %v", text, got, ok)
 		}

@@ -114,7 +114,7 @@ func testRelayRealServer(t *testing.T, p *lab.Postgres) {
 	}
 }
 
-// A server may send these instead of what it should, and the client is told so.
+// A server may send these instead of the expected message, and the client gets an error.
 func TestRelayAuthRefuses(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -19,8 +19,8 @@ const whoMay = `SELECT concat(user, '@', host, ' ', is_role, ' ', default_role, 
 SHOW GRANTS FOR clerk; SHOW GRANTS FOR desk; SHOW GRANTS FOR PUBLIC;
 SELECT concat(server_name, ' ', host, ' ', port, ' ', username, ' ', password, ' ', wrapper) FROM mysql.servers`
 
-// TestGlobalsComeBack restores a cluster into another server, after an interruption:
-// accounts with their roles and grants, grants to everybody, servers that are linked.
+// TestGlobalsComeBack restores a cluster into another server, after an interruption: accounts
+// with their roles and grants, grants to PUBLIC, and linked servers.
 func TestGlobalsComeBack(t *testing.T) {
 	r := newRig(t, other(t, server(t, lab.FlavorMariaDB)), `CREATE TABLE orders (id int PRIMARY KEY, x int); INSERT INTO orders VALUES (1, 1);
 CREATE ROLE desk; CREATE USER clerk IDENTIFIED BY 'its secret'; GRANT SELECT, INSERT ON orders TO desk; GRANT desk TO clerk; SET DEFAULT ROLE desk FOR clerk;
@@ -44,7 +44,7 @@ CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'i
 		t.Errorf("accounts of the source:\n%s\nof the copy:\n%s", want, got)
 	}
 
-	// Accounts that somebody else has made get nothing, in whatever attempt.
+	// Accounts that were created otherwise get no grants, in any attempt.
 	to.client("", "DROP DATABASE "+r.db+"; DROP USER clerk; CREATE USER clerk IDENTIFIED BY 'another'; DROP SERVER shop")
 	if res, err = to.restoreCtx(t.Context(), restore.Options{}); err != nil {
 		t.Fatal(err)

@@ -163,8 +163,8 @@ func TestDatabaseKeepsItsComment(t *testing.T) {
 	}
 }
 
-// TestTypesThatTheServerHides: MariaDB shows a question mark for what has four bytes in UTF-8
-// in a type or a default that is no expression, to everybody, and weir says so.
+// TestTypesThatTheServerHides checks the warning about types and literal defaults in which
+// MariaDB shows a question mark, to every client, for characters of four bytes in UTF-8.
 func TestTypesThatTheServerHides(t *testing.T) {
 	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE hides (a enum('ä', '😀') CHARACTER SET utf8mb4, b enum('?') CHARACTER SET latin1, c varchar(10) CHARACTER SET utf8mb4, d varchar(10) CHARACTER SET utf8mb4 DEFAULT '😀');"+
 		"CREATE TABLE shows (a varchar(10) DEFAULT (concat('😀', 'x'))) DEFAULT CHARSET=utf8mb4")
@@ -204,7 +204,7 @@ CREATE TABLE many (id int PRIMARY KEY, v int, KEY v (v)); INSERT INTO many VALUE
 	})
 }
 
-// TestReadOnlyByDefault restores into a server whose transactions are read-only if nobody says otherwise.
+// TestReadOnlyByDefault restores into a server whose transactions are read-only by default.
 func TestReadOnlyByDefault(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")

@@ -155,8 +155,9 @@ CREATE PROCEDURE p() SELECT 1; CREATE VIEW v AS SELECT 'theirs'`)
 	})
 }
 
-// TestResumeBesideOpenTransactions, in which somebody inserts rows into tables that the restore is
-// about to drop or to fill, or has read the journal that a killed run drops.
+// TestResumeBesideOpenTransactions resumes a restore while other transactions have inserted rows
+// into tables that it is about to drop or fill, or have read the journal that the killed run
+// drops.
 func TestResumeBesideOpenTransactions(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, "CREATE TABLE a (x varchar(300)); INSERT INTO a SELECT repeat('x', 300) FROM "+numbers+`;

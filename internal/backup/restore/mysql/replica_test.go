@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// A replica that does not log what it replicates, as MariaDB's do by default, has a log from which
-// nobody can restore: backups have no position then, or say what it is worth.
+// A replica that does not log what it replicates, MariaDB's default, has a log that cannot be
+// replayed: backups have no position then, or a warning about it.
 func TestReplicasWithoutALogOfTheirOwn(t *testing.T) {
 	labtest.RequireMariaDB(t)
 	cfg := config(lab.FlavorMariaDB)

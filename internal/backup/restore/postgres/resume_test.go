@@ -55,8 +55,9 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	}
 }
 
-// TestUnloggedSequencesAfterACrash: a server that crashes begins unlogged sequences anew
-// whose positions the journal records, be they a table's or nobody's.
+// TestUnloggedSequencesAfterACrash checks that --resume sets unlogged sequences again, which a
+// crash of the server resets although the journal records their positions, whether or not a
+// table owns them.
 func TestUnloggedSequencesAfterACrash(t *testing.T) {
 	p := ownServer(t)
 	r := newRig(t, p, "")
@@ -88,8 +89,8 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	}
 }
 
-// TestResumeBesideRowSecurity resumes the restore of somebody whom the row security of an
-// unlogged table of their own keeps from asking for its rows.
+// TestResumeBesideRowSecurity resumes a restore by a user who cannot count the rows of their own
+// unlogged table because of row security.
 func TestResumeBesideRowSecurity(t *testing.T) {
 	r := newRig(t, server(t), `CREATE UNLOGGED TABLE secret AS SELECT g FROM generate_series(1, 100) g;
 ALTER TABLE secret ENABLE ROW LEVEL SECURITY; ALTER TABLE secret FORCE ROW LEVEL SECURITY; CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
@@ -127,8 +128,8 @@ INSERT INTO root SELECT unnest(enum_range(NULL::mood)); CREATE MATERIALIZED VIEW
 	}
 }
 
-// TestResumeBesideOpenTransactions, in which somebody inserts rows into a table that the restore
-// is about to truncate, or in which a killed run drops its journal.
+// TestResumeBesideOpenTransactions resumes a restore while another transaction inserts rows into
+// a table that it is about to truncate, or while the killed run drops its journal.
 func TestResumeBesideOpenTransactions(t *testing.T) {
 	r := newRig(t, server(t), "CREATE TABLE wide AS SELECT g, repeat(md5(g::text), 40) AS filling FROM generate_series(1, 1000) g") // to be frozen
 	r.mustBackup(backup.Options{})

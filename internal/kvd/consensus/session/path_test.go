@@ -47,8 +47,7 @@ func TestPathOfPolicies(t *testing.T) {
 	}
 }
 
-// The fast path needs a cluster that has it, a leader that is known and
-// connected, and somebody to vote.
+// The fast path needs a cluster that has it, a leader that is known and connected, and voters.
 func TestPathNeedsItsConditions(t *testing.T) {
 	fast := func(p *script) bool {
 		p.strong(1, "a")

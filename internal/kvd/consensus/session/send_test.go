@@ -63,8 +63,8 @@ func TestPriorOfACompleteWrite(t *testing.T) {
 	p.sent("2 Record 2/0 #2 b ack=1", "3 Record 2/0 #2 b ack=1", "1 Strong 2/0 #2 b fast ack=1")
 }
 
-// To the leader that has them, weak writes need not travel again; when the
-// write is sent again, nobody knows what the leader has.
+// Weak writes are not sent again to a leader that has them; but when a write is sent again, the
+// client does not know what the leader has, so they are.
 func TestSlowWritesBringWeakOnesAlongWhenSentAgain(t *testing.T) {
 	p := play(t, 3, "raft-ht", Config{})
 	p.weak(1, "w")
@@ -304,8 +304,8 @@ func TestTheSameViewAgain(t *testing.T) {
 	p.silent()
 }
 
-// While nobody is known to lead, all that waits goes to one replica at a time,
-// each time to the next, and stays in order.
+// While no leader is known, all waiting operations go to one replica after the other, and stay
+// in order.
 func TestAskingAround(t *testing.T) {
 	p := play(t, 3, "raft", Config{Retry: 100})
 	p.s.Disconnected(p.now, 1)
@@ -360,8 +360,8 @@ func TestTheNearestStaysTheSame(t *testing.T) {
 	}
 }
 
-// Time that passes while nobody is connected makes no weak operation strong: the
-// first replica that comes back may serve it, though it has no leader.
+// Weak operations stay weak however long no replica is connected: the first one that comes back
+// may serve them, even without a leader.
 func TestWeakOperationsWaitForAConnection(t *testing.T) {
 	p := play(t, 1, "curp-ho", Config{Retry: 100})
 	p.s.Disconnected(p.now, 1)

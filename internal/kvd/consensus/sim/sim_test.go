@@ -53,7 +53,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestSeeds plays seeds that nobody has chosen.
+// TestSeeds plays seeds that were not chosen for anything.
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {

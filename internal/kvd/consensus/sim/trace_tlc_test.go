@@ -35,8 +35,8 @@ func TestTraceWithTLC(t *testing.T) {
 		if !accepted {
 			t.Errorf("seed %d: no behaviour of the specification:\n%s\n%s", seed, strings.Join(tr.steps, "\n"), output)
 		}
-		// The same steps without the votes are none: nothing is recovered of
-		// what nobody voted for.
+		// Without the votes, the same steps are not a behaviour of the specification: nothing is
+		// recovered without votes.
 		tr.steps = slices.DeleteFunc(tr.steps, func(s string) bool { return strings.Contains(s, `"vote"`) })
 		if accepted, _ := tr.accepted(t, jar); accepted {
 			t.Errorf("seed %d: accepted though nobody votes", seed)

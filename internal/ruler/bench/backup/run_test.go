@@ -91,9 +91,9 @@ func endToEnd(t *testing.T, e suite.Engine, want []string) {
 	}
 }
 
-// checkSamples looks for what every round must know, and returns the largest peak
-// of memory. Of such small databases a single program may end before anybody has
-// looked at it, or right after; that memory is seen is tested with pipelines.
+// checkSamples checks what every round must contain, and returns the largest peak of memory.
+// With such small databases a single program may end before it is sampled; pipelines test that
+// memory is measured.
 func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
 	t.Helper()
 	for _, c := range r.Cases {

@@ -98,7 +98,7 @@ func (s *stand) stop(context.Context) error {
 	return nil
 }
 
-// spoiled answers reads with values that nobody wrote.
+// spoiled answers reads with values that were never written.
 type spoiled struct{ kvload.Driver }
 
 func (d spoiled) Open(ctx context.Context, stream, pendings int) (kvload.Client, error) {

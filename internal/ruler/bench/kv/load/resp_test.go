@@ -85,7 +85,7 @@ func TestRedisIsDriven(t *testing.T) {
 	if s.Ops != 20_000 || s.Errors != nil || s.Invalid != nil || kvs.Of(s.Parts).Checked < 500 {
 		t.Errorf("%d operations, errors %v, invalid %q, checked %d", s.Ops, s.Errors, s.Invalid, kvs.Of(s.Parts).Checked)
 	}
-	// Nobody has written the streams' own keys before they do; all others are there.
+	// The streams' own keys do not exist before the streams write them; all others do.
 	if kvs.Of(s.Parts).Missed != 0 {
 		t.Errorf("%d reads found nothing", kvs.Of(s.Parts).Missed)
 	}
