@@ -112,7 +112,7 @@ func (s *Store) held(ctx context.Context, key int64) (held bool, place string) {
 
 // placeText is an expression that identifies the server and the database of a session. A
 // connection string may name several servers, and an address may lead to another one by now.
-const placeText = "pg_catalog.concat_ws(' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())," +
+const placeText = "pg_catalog.concat_ws(' ', (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint," +
 	" (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))"
 
 // errElsewhere ends a leadership: only on the server of the lock is no other relay the leader.

@@ -320,8 +320,9 @@ func TestTailLeavesNothingBehind(t *testing.T) {
 	if _, err := f.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("next: %v, want %v", err, context.Canceled)
 	}
-	r.enqueue(notes(20_000)...) // more than are kept at hand
-	if rows := next(f, 20_000); len(rows) != 20_000 {
+	const many = tailRows + 1000 // more than are kept at hand
+	r.enqueue(notes(many)...)
+	if rows := next(f, many); len(rows) != many {
 		t.Errorf("%d rows", len(rows))
 	}
 	// A conversion puts another table into its place; the tail goes on there.

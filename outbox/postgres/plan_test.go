@@ -144,9 +144,9 @@ func TestStatementsUseTheIndex(t *testing.T) {
 				case "large":
 					delivered := ""
 					if plan.Layout == outbox.History {
-						delivered = "CASE WHEN i > 19000 THEN 0 ELSE 1 END"
+						delivered = "CASE WHEN i > 4750 THEN 0 ELSE 1 END"
 					}
-					r.fill(20_000, 20, delivered)
+					r.fill(5000, 20, delivered)
 					r.exec("ANALYZE weir_outbox")
 				case "emptied":
 					r.exec("DELETE FROM weir_outbox")

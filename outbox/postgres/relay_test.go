@@ -73,7 +73,7 @@ func TestRelay(t *testing.T) {
 			go func() { ended <- relay.Run(ctx) }()
 
 			const producers = 6
-			each := testkit.Rounds(30, 60)
+			each := testkit.Rounds(15, 60)
 			var wg sync.WaitGroup
 			for p := range producers {
 				wg.Go(func() {

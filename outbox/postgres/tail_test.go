@@ -53,7 +53,7 @@ func TestTailHoldsNoMoreThanItMay(t *testing.T) {
 	if !ok {
 		t.Fatal("the tail is another one")
 	}
-	const all, most = 4 * tailRows, 100
+	const all, most = 3 * tailRows, 100
 	follows.visibility.maxHeld = most
 	inserted := r.commitWaits(fmt.Sprintf("INSERT INTO weir_outbox (topic) SELECT 't' FROM generate_series(1, %d)", all))
 	ctx, cancel := context.WithCancel(r.ctx())

@@ -92,9 +92,11 @@ func order(payloads []string) []int {
 // eventually waits for a condition.
 func (s *suite) eventually(what string, f func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(patience); !f(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			s.Fatal("never:", what)
 		}
+		pause = min(pause*3/2, 20*time.Millisecond)
 	}
 }
