@@ -12,9 +12,9 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-// Import imports a dump into a cluster. It may be stopped at any time and repeated: existing
-// items are not written again. It reads the whole dump before it writes anything, and the whole
-// cluster afterwards.
+// Import imports a dump, which was found to be whole by Check, into a cluster. It may be stopped
+// at any time and repeated: existing items are not written again. It reads the whole cluster
+// afterwards.
 type Import struct {
 	Client *kv.Client
 	Dump   io.ReadSeeker
@@ -52,27 +52,29 @@ func (e *NotEmptyError) Error() string {
 
 // Run imports the dump and verifies the result.
 func (i *Import) Run(ctx context.Context) (r Report, err error) {
-	if r.Summary, err = i.check(); err != nil {
-		return r, err
-	}
+	first, err := i.cluster(ctx).item()
+	empty := err == nil && first == nil
 	var found comparison
-	if err := i.compare(ctx, &found); err != nil {
+	if err == nil && !empty {
+		err = i.compare(ctx, &found)
+	}
+	if err != nil {
 		return r, fmt.Errorf("look at what the cluster holds: %w", err)
 	}
 	if !i.Overwrite && found.others+found.differ > 0 {
 		return r, &NotEmptyError{found.others, found.differ, found.example}
 	}
 	r.Same = found.same
-	if found.absent+found.differ > 0 {
+	if empty || found.absent+found.differ > 0 {
 		if r.Written, r.Same, err = i.write(ctx); err != nil {
 			return r, err
 		}
 	}
-	var left comparison
-	left.sum = newSum()
+	left := comparison{sum: newSum(), dump: newSum()}
 	if err := i.compare(ctx, &left); err != nil {
 		return r, fmt.Errorf("verify: %w", err)
 	}
+	r.Summary = left.dump.total()
 	r.Gone, r.Others, r.Skipped = left.gone, left.others, i.skipped
 	r.ClusterHas = left.sum.total().Digest
 	switch {
@@ -123,32 +125,13 @@ func (i *Import) next(d *Reader) (*kv.Item, error) {
 	}
 }
 
-// check reads the whole dump.
-func (i *Import) check() (Summary, error) {
-	d, err := i.rewind()
-	if err != nil {
-		return Summary{}, err
-	}
-	s := newSum()
-	for {
-		item, err := i.next(d)
-		if err != nil {
-			return Summary{}, err
-		}
-		if item == nil {
-			s.Ageless = d.Ageless
-			return s.total(), nil
-		}
-		s.add(item)
-	}
-}
-
 // comparison is the result of comparing a dump with a cluster.
 type comparison struct {
 	same, absent, differ, others int
 	gone                         int    // absent, and had a time to live
 	example                      string // a key that differs
 	sum                          *sum   // sums up the keys in the cluster that are in the dump and stay; nil: not wanted
+	dump                         *sum   // sums up the dump; nil: not wanted
 }
 
 func (c *comparison) note(count *int, key string) {
@@ -166,8 +149,16 @@ func (i *Import) compare(ctx context.Context, c *comparison) error {
 	if err != nil {
 		return err
 	}
-	cluster := &cursor{ctx: ctx, i: i, more: true}
-	want, err := i.next(d)
+	cluster := i.cluster(ctx)
+	next := func() (*kv.Item, error) {
+		item, err := i.next(d)
+		if item != nil && c.dump != nil {
+			c.dump.Ageless = d.Ageless
+			c.dump.add(item)
+		}
+		return item, err
+	}
+	want, err := next()
 	if err != nil {
 		return err
 	}
@@ -201,7 +192,7 @@ func (i *Import) compare(ctx context.Context, c *comparison) error {
 			c.add(want, have)
 			cluster.step()
 		}
-		if want, err = i.next(d); err != nil {
+		if want, err = next(); err != nil {
 			return err
 		}
 	}
@@ -228,6 +219,8 @@ type cursor struct {
 	from  string
 	more  bool
 }
+
+func (i *Import) cluster(ctx context.Context) *cursor { return &cursor{ctx: ctx, i: i, more: true} }
 
 // item returns the current item, nil after the last one.
 func (c *cursor) item() (*kv.Item, error) {
@@ -269,7 +262,7 @@ func (i *Import) write(ctx context.Context) (written, held int, err error) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	room := make(chan struct{}, atOnce)
-	cluster := &cursor{ctx: ctx, i: i, more: true}
+	cluster := i.cluster(ctx)
 	for ctx.Err() == nil {
 		item, err := i.next(d)
 		if err == nil && item != nil {
