@@ -313,7 +313,7 @@ func TestDiskFull(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			requireEngine(t, engine)
 			dir := publicDir(t)
-			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=400m,mode=755"); err != nil {
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=250m,mode=755"); err != nil {
 				t.Skipf("a small disk cannot be mounted here: %v", err)
 			}
 			t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })

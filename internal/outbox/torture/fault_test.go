@@ -416,7 +416,7 @@ func TestMigrationUnderKills(t *testing.T) {
 			r := &rig{T: t, db: db, ledger: NewLedger(), log: &logBook{}}
 			t.Cleanup(func() { r.check(db.Close(context.Background())) })
 			base := db.table
-			rounds := testkit.Rounds(3, 5)
+			rounds := testkit.Rounds(2, 5)
 			for i := range rounds {
 				db.table = fmt.Sprintf("%s_%d", base, i)
 				r.store, err = db.open(r.ctx())
