@@ -380,7 +380,7 @@ func checkPages(t *testing.T, o Options, want ...string) {
 }
 
 func TestRunKeepsPagesAndResumes(t *testing.T) {
-	o := allOf(t, keep+`; case "$*" in *001*) [ -e "$2/again" ] || { touch "$2/again"; echo "weir: no such luck" >&2; exit 1; };; esac`)
+	o := allOf(t, keep+`; case "$*" in */001*) [ -e "$2/again" ] || { touch "$2/again"; echo "weir: no such luck" >&2; exit 1; };; esac`)
 	err := runAll(t, o, t.Context())
 	if err == nil || !strings.Contains(err.Error(), "001 failed: no such luck") {
 		t.Fatalf("a part that fails: %v", err)
@@ -425,7 +425,7 @@ func (w *watched) Write(p []byte) (int, error) {
 }
 
 func TestRunThatIsInterrupted(t *testing.T) {
-	o := allOf(t, keep+`; case "$*" in *001*) trap 'echo "weir: interrupted; all is stopped" >&2; exit 130' INT; echo it runs >&2; while :; do sleep 0.05; done;; esac`)
+	o := allOf(t, keep+`; case "$*" in */001*) trap 'echo "weir: interrupted; all is stopped" >&2; exit 130' INT; echo it runs >&2; while :; do sleep 0.05; done;; esac`)
 	ctx, cancel := context.WithCancel(t.Context())
 	shown := &watched{word: "it runs", end: cancel}
 	o.Output = shown
