@@ -143,3 +143,6 @@ func (s *Server) AskForFactsAgain(ctx context.Context) {
 		})
 	}
 }
+
+// KillListSQL is the query by which a KILL finds out whether a connection is weir's.
+func KillListSQL(id uint32) string { return (&killOrder{id: id}).listSQL() }

@@ -245,7 +245,7 @@ func (o killOrder) byFree(why error) {
 
 // listSQL asks for the connection to kill, and for the one that asks.
 func (o *killOrder) listSQL() string {
-	return fmt.Sprintf("SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID IN (%d, CONNECTION_ID())", o.id)
+	return fmt.Sprintf("SELECT CAST(ID AS BINARY), CAST(HOST AS BINARY) FROM information_schema.PROCESSLIST WHERE ID IN (%d, CONNECTION_ID())%s", o.id, allRows)
 }
 
 // A processList has the ports of clients as the server sees them, by the ids of their

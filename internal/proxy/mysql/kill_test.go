@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -378,4 +380,22 @@ func TestKillWithoutASecret(t *testing.T) {
 			t.Errorf("victim: %v, want 1317", err)
 		}
 	}
+}
+
+// A KILL on a free connection sees who is there whatever settings a client has made on it.
+func TestKillSeesAllConnections(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		one, two := dialAt(t, server.Addr(), "", nil), dialAt(t, server.Addr(), "", nil)
+		one.must("SET sql_select_limit = 1, character_set_results = ucs2")
+		rows, err := one.Query(ctxFor(t), mysql.KillListSQL(two.Greeting.ConnectionID))
+		if err != nil || len(rows) != 2 || !strings.Contains(rows[0][1].String+rows[1][1].String, ":") {
+			t.Errorf("%v, %v; want two connections", rows, err)
+		}
+		for _, row := range rows {
+			if id := row[0].String; id != one.id() && id != two.id() {
+				t.Errorf("connection %q, want %s or %s", id, one.id(), two.id())
+			}
+		}
+	})
 }
