@@ -110,7 +110,7 @@ func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 		b.hold = append(b.hold, p...)
 		return
 	}
-	if len(u.resp) > maxHeld {
+	if len(u.resp) > b.p.l.cfg.held {
 		u.goesOn(b) // not the packet that ends it, which may be in p
 	}
 	if len(b.hold) > 0 {
@@ -188,7 +188,7 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		case u.overdue && code == mywire.ErrQueryInterrupted:
 			rewordError(b, u, overdueError(b.p))
 		case u.wrote && code == mywire.ErrLockWaitTimeout && (u.park && b.Mode == core.ModeLaned || u.bounded && b.p.l.Now-b.Since >= u.owned):
-			rewordError(b, u, mywire.NewError(code, "Lock wait timeout exceeded; try restarting transaction (of weir, which does not wait for a lock within a group, and had sent more than %d MB of rows: else it would have run the statement again; nothing of it has taken effect)", maxHeld>>20))
+			rewordError(b, u, mywire.NewError(code, "Lock wait timeout exceeded; try restarting transaction (of weir, which does not wait for a lock within a group, and had sent more than %d MB of rows: else it would have run the statement again; nothing of it has taken effect)", b.p.l.cfg.held>>20))
 		}
 		return
 	}

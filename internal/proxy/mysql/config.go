@@ -78,6 +78,8 @@ type Config struct {
 	// firstAnswer is how long a client may take to answer the greeting; 0 means the constant of
 	// that name.
 	firstAnswer time.Duration
+	// held and sharedOut stand for maxHeld and maxSharedOut.
+	held, sharedOut int
 
 	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
 	ClientTLS     *tls.Config
@@ -130,6 +132,7 @@ func (c Config) withDefaults() Config {
 		c.MySQL.Dial, c.ownDial = c.Keepalive.Dial, true
 	}
 	c.Auth = cmp.Or(c.Auth, AuthAuto)
+	c.held, c.sharedOut = cmp.Or(c.held, maxHeld), cmp.Or(c.sharedOut, maxSharedOut)
 	return c
 }
 

@@ -9,10 +9,14 @@ import (
 // AnswerWithin sets how long a client may take to answer the greeting.
 func AnswerWithin(c *Config, d time.Duration) { c.firstAnswer = d }
 
-// How much of an answer waits in weir for a client that shares the connection.
+// KeepLess has less of an answer wait in weir: until it is complete, and for a client that
+// shares the connection.
+func KeepLess(c *Config) { c.held, c.sharedOut = MostHeld, MostSharedOut }
+
+// What KeepLess sets.
 const (
-	MaxHeld      = maxHeld
-	MaxSharedOut = maxSharedOut
+	MostHeld      = 1 << 20
+	MostSharedOut = 6 << 20
 )
 
 // Transactions counts those of a set of GTIDs.

@@ -248,7 +248,7 @@ func TestDiagnosticsOfMembers(t *testing.T) {
 					"SHOW WARNINGS", "SHOW ERRORS", "SELECT ROW_COUNT()", "SELECT @@warning_count, @@error_count", "SHOW COUNT(*) WARNINGS",
 				}
 				var setup []string
-				for i := range questions { // a table for each, since a shape that warns is grouped no longer
+				for i := range questions { // a table for each, of which weir has to learn
 					setup = append(setup, fmt.Sprintf("CREATE TABLE g%d (k INT PRIMARY KEY, n DECIMAL(6,1))", i), fmt.Sprintf("INSERT INTO g%d VALUES (-1, 1)", i))
 				}
 				w := startFor(t, server, databaseOn(t, server, setup...), oneGroupAtATime(func(c *mysql.Config) {
@@ -258,7 +258,7 @@ func TestDiagnosticsOfMembers(t *testing.T) {
 				one := dialAt(t, server.Addr(), databaseOn(t, server, setup...), nil)
 				k, right, asked := 0, 0, 0
 				for number, ask := range questions {
-					for range 5 {
+					for range 3 {
 						fresh := w.dials(8)
 						var writes, asks [][]byte
 						var want []string

@@ -13,6 +13,10 @@ import (
 // longRows fills a table k with numbers.
 const longRows = "INSERT INTO %s WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < %d) SELECT x FROM s"
 
+// longer is so many rows of 1 MB that they are more than weir keeps after mysql.KeepLess, and
+// sockets on either side of it.
+const longer = 30
+
 // TestLongAnswersOfGroups: the rows that a member of a group returns are not kept until
 // the group has committed where they are many, and arrive as directly. The next
 // statements like it run alone.
@@ -24,7 +28,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", "CREATE TABLE gib (k INT PRIMARY KEY)", "CREATE TABLE g (k INT)")
-			w := start(t, db, oneGroupAtATime(nil))
+			w := start(t, db, oneGroupAtATime(mysql.KeepLess))
 			change := func(c *mywire.ConnectConfig) { c.Caps = (mywire.WantedCaps | mywire.CapDeprecateEOF) &^ without }
 			all, messages := make([]*wire, 8), make([][]byte, 8)
 			for i := range all {
@@ -35,7 +39,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 				for _, table := range []string{"big", "gib"} {
 					sqlOn(t, server(t), "USE "+db, fmt.Sprintf(longRows, table, rows))
 				}
-				remove := fmt.Sprintf("DELETE FROM %%s RETURNING k, REPEAT('x', 100000) AS a%d", round) // each is a shape of its own
+				remove := fmt.Sprintf("DELETE FROM %%s RETURNING k, REPEAT('x', 40000) AS a%d", round) // each is a shape of its own
 				want := direct.try(direct.query(fmt.Sprintf(remove, "gib")))
 				for i := range all {
 					messages[i] = all[i].query("/* batch */ INSERT INTO g (k) SELECT 1")
@@ -55,7 +59,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 			}
 			sqlOn(t, server(t), "USE "+db, fmt.Sprintf(longRows, "big", rows))
 			before := w.pool().Grouped
-			if r := all[0].try(all[0].query("/* batch */ DELETE FROM big RETURNING k, REPEAT('x', 100000) AS a0")); r.err != nil || r.lost != nil {
+			if r := all[0].try(all[0].query("/* batch */ DELETE FROM big RETURNING k, REPEAT('x', 40000) AS a0")); r.err != nil || r.lost != nil {
 				t.Fatal(r.err, r.lost)
 			}
 			if after := w.pool().Grouped; after != before {
@@ -72,7 +76,10 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	needsMariaDB(t, "DELETE RETURNING")
 	const none = "/* batch:100 */ DELETE FROM small WHERE k = 0"
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", "CREATE TABLE small (k INT PRIMARY KEY)")
-	w := start(t, db, oneGroupAtATime(func(c *mysql.Config) { c.NoRowsLane = true }))
+	w := start(t, db, oneGroupAtATime(func(c *mysql.Config) {
+		c.NoRowsLane = true
+		mysql.KeepLess(c)
+	}))
 	others, direct := w.dials(2), directTo(t, server(t), db)
 	eventually(t, "writes are grouped", func() bool {
 		others[0].must("/* batch */ DELETE FROM big WHERE k = 0")
@@ -81,7 +88,7 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	gone := false
 	for round := 0; !gone && round < 9; round++ {
 		c, before := w.dial(nil), w.extras(txLane)
-		sqlOn(t, server(t), "USE "+db, "DELETE FROM big", fmt.Sprintf(longRows, "big", 120))
+		sqlOn(t, server(t), "USE "+db, "DELETE FROM big", fmt.Sprintf(longRows, "big", longer))
 		c.send(c.query(fmt.Sprintf("/* batch:100 */ DELETE FROM big RETURNING REPEAT('x', 1000000) AS a%d", round))) // each is a shape of its own
 		for i, r := range together(others, [][]byte{others[0].query(none), others[1].query(none)}) {
 			if r.err != nil || r.lost != nil {
@@ -124,9 +131,12 @@ func (c *wire) drain() (rows uint64, bytes int) {
 func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "DELETE RETURNING")
-	const rows = 150
+	const rows = longer
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
-	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane, c.ClientWriteTimeout = true, time.Hour })
+	w := start(t, db, func(c *mysql.Config) {
+		c.NoRowsLane, c.ClientWriteTimeout = true, time.Hour
+		mysql.KeepLess(c)
+	})
 	c := w.dial(nil)
 	eventually(t, "writes are grouped", func() bool {
 		c.must("/* batch */ DELETE FROM big WHERE k = 0")
@@ -137,9 +147,9 @@ func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
 	eventually(t, "weir reads nothing more", func() bool {
 		last := before
 		before = w.snapshot().Loops[0].BytesIn
-		return before > mysql.MaxSharedOut && before == last
+		return before > mysql.MostSharedOut && before == last
 	})
-	if before > mysql.MaxSharedOut+mysql.MaxHeld+16<<20 {
+	if before > mysql.MostSharedOut+mysql.MostHeld+16<<20 {
 		t.Errorf("weir has read %d MB for a client that does not read", before>>20)
 	}
 	if n, bytes := c.drain(); n != rows || bytes < rows*1_000_000 {
@@ -160,11 +170,12 @@ func TestQueryTimeoutOfALongAnswerThatNobodyReads(t *testing.T) {
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", "CREATE TABLE small (k INT PRIMARY KEY)")
 	w := start(t, db, oneGroupAtATime(func(c *mysql.Config) {
 		c.NoRowsLane, c.QueryTimeout, c.ClientWriteTimeout = true, 10*time.Second, time.Hour // 5 s later the group is lost
+		mysql.KeepLess(c)
 	}))
 	others, gone, direct := w.dials(2), false, directTo(t, server(t), db)
 	for round := 0; !gone && round < 9; round++ {
 		c := w.dial(nil)
-		sqlOn(t, server(t), "USE "+db, "DELETE FROM big", fmt.Sprintf(longRows, "big", 120))
+		sqlOn(t, server(t), "USE "+db, "DELETE FROM big", fmt.Sprintf(longRows, "big", longer))
 		for _, table := range []string{"big", "small"} { // what is known of them is kept for less than a round takes
 			grouped := w.pool().Grouped
 			eventually(t, "writes are grouped", func() bool {
@@ -188,7 +199,7 @@ func TestQueryTimeoutOfALongAnswerThatNobodyReads(t *testing.T) {
 		}
 		_ = c.Close()
 		eventually(t, "the client has left", func() bool { return w.snapshot().Clients == len(others) })
-		if left := direct.one("SELECT COUNT(*) FROM big"); left != "0" && (gone || left != "120") {
+		if left := direct.one("SELECT COUNT(*) FROM big"); left != "0" && (gone || left != fmt.Sprint(longer)) {
 			t.Errorf("%s rows are left, the client was disconnected alone: %v", left, gone)
 		}
 	}
@@ -202,9 +213,12 @@ func TestQueryTimeoutOfALongAnswerThatNobodyReads(t *testing.T) {
 // the client gets all of it.
 func TestLongReadsBesideOthersAreReadSlowly(t *testing.T) {
 	t.Parallel()
-	const rows = 150
+	const rows = longer
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
-	w := start(t, db, func(c *mysql.Config) { c.ReadLanes = 1 })
+	w := start(t, db, func(c *mysql.Config) {
+		c.ReadLanes = 1
+		mysql.KeepLess(c)
+	})
 	const other = "SELECT 1 FROM big WHERE k = 1"
 	slow, others, round := w.dial(nil), w.dials(8), 0
 	eventually(t, "reads were sent behind a long one", func() bool {
@@ -233,9 +247,12 @@ func TestLongReadsBesideOthersAreReadSlowly(t *testing.T) {
 func TestLongAnswersThatEndAtALock(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "DELETE RETURNING")
-	const rows = 40
+	const rows = 8
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
-	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane = true })
+	w := start(t, db, func(c *mysql.Config) {
+		c.NoRowsLane = true
+		mysql.KeepLess(c)
+	})
 	c := w.dial(nil)
 	eventually(t, "writes are grouped", func() bool {
 		c.must("/* batch */ DELETE FROM big WHERE k = 0")

@@ -497,7 +497,7 @@ func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 		cfg.User, cfg.Password, cfg.Caps = user, password, (mywire.WantedCaps|gc.caps)&^gc.without
 	}
 	one := dialAt(t, server.Addr(), direct, with)
-	all := make([]*wire, 10)
+	all := make([]*wire, 6)
 	for i := range all {
 		all[i] = w.dial(with)
 	}

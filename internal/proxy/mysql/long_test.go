@@ -25,7 +25,7 @@ func TestLongTextsAreReadWhole(t *testing.T) {
 		if got := c.one("SELECT 7 " + pad); got != "7" {
 			t.Errorf("read: %s", got)
 		}
-		if ok := c.must("INSERT INTO t (a) VALUES (1)" + strings.Repeat(", (1)", 100000)); ok.AffectedRows != 100001 {
+		if ok := c.must("INSERT INTO t (a) VALUES (1)" + strings.Repeat(", (1"+strings.Repeat(" ", 50)+")", 6000)); ok.AffectedRows != 6001 {
 			t.Errorf("%d rows", ok.AffectedRows)
 		}
 		c.must("SET @v = 5 " + pad)

@@ -24,7 +24,7 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 		insert("/* batch */")
 		return w.pool().Grouped > 0
 	})
-	const times = 20
+	const times = 5
 	read := func(what string, want uint64, run func()) {
 		t.Helper()
 		proxytest.Reads(t, what, times, want, func() uint64 { return w.Scans(t.Context()) }, run)

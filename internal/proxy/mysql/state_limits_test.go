@@ -239,7 +239,7 @@ func TestServerClosesIdleBackends(t *testing.T) {
 // It is not parallel: what other tests hold in memory would be counted.
 func TestIdleMySQLClientsNeedLittleMemory(t *testing.T) {
 	w := start(t, database(t), nil)
-	const clients = 300
+	const clients = 150
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -17,7 +17,7 @@ func mixedScriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			db1, db2 := dbs.lend(t), dbs.lend(t)
-			w := startFor(t, server, db2, twoBackends)
+			w := dbs.through(t, db2)
 			direct, through := speakerTo(t, server.Addr(), db1, nil), w.speaker(nil)
 			churn := newChurner(w, nil)
 			var history []string

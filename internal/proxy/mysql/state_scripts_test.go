@@ -40,13 +40,14 @@ var stateReset = []string{
 	"ALTER TABLE t AUTO_INCREMENT = 6", "ALTER TABLE churn AUTO_INCREMENT = 1000000",
 }
 
-// stateDatabases lends databases as of stateSetup: to make one is more work than to run a
-// script, and each is read by every proxy.
+// stateDatabases lends databases as of stateSetup, and proxies for them: to make one is more
+// work than to run a script, and each database is read by every proxy.
 type stateDatabases struct {
-	tb     testing.TB
-	server *lab.MySQL
-	mu     sync.Mutex
-	free   []string // guarded by mu
+	tb      testing.TB
+	server  *lab.MySQL
+	mu      sync.Mutex
+	free    []string         // guarded by mu
+	proxies map[string]*weir // guarded by mu; by database
 }
 
 // lend is for a subtest of tb. A database in which something went wrong is not lent again.
@@ -71,6 +72,20 @@ func (s *stateDatabases) lend(t *testing.T) string {
 		s.free = append(s.free, db)
 	})
 	return db
+}
+
+// through returns the proxy for a database that is lent to t, with two backends.
+func (s *stateDatabases) through(t *testing.T, db string) *weir {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proxies == nil {
+		s.proxies = make(map[string]*weir)
+	}
+	if s.proxies[db] == nil {
+		s.proxies[db] = startFor(s.tb, s.server, db, twoBackends)
+	}
+	return s.proxies[db].within(t)
 }
 
 // stateScripts are sessions. A step that begins with "mariadb:" or "mysql:" is for
@@ -176,7 +191,7 @@ func scriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
 		t.Run(script.name, func(t *testing.T) {
 			t.Parallel()
 			db1, db2 := dbs.lend(t), dbs.lend(t)
-			w := startFor(t, server, db2, twoBackends)
+			w := dbs.through(t, db2)
 			kinds := []string{"default", "old"}
 			if testing.Short() {
 				kinds = kinds[i%2 : i%2+1] // the mixed scripts are the default one's
@@ -188,8 +203,8 @@ func scriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
 						c.Caps = mywire.WantedCaps &^ (mywire.CapDeprecateEOF | mywire.CapSessionTrack)
 					}
 				}
-				direct, through := speakerTo(t, server.Addr(), db1, change), w.within(t).speaker(change)
-				churn := newChurner(w.within(t), change)
+				direct, through := speakerTo(t, server.Addr(), db1, change), w.speaker(change)
+				churn := newChurner(w, change)
 				for _, step := range script.steps {
 					want, run := runStep(server, direct, step, db1)
 					if !run {

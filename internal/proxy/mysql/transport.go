@@ -368,7 +368,7 @@ func (c *client) OnDrained() {
 func (tr *transport) holdBack(b *backend) {
 	c, most := tr.c, maxClientOut
 	if b.owner == nil && b.Mode != core.ModeOwn {
-		most = maxSharedOut
+		most = c.l.cfg.sharedOut
 	}
 	if c.s.Pending() <= most {
 		return

@@ -21,7 +21,7 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 		w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 1 })
 		other, answered := w.dial(nil), 0
 		for _, first := range []string{"DROP TABLE IF EXISTS nothing", "SELECT a FROM nothing", "INSERT INTO t VALUES ('x')"} {
-			for _, between := range []string{
+			for i, between := range []string{
 				"SET SESSION sql_mode = ''", "SET sql_mode = 'ANSI_QUOTES'", "SET NAMES latin1", "SET @@max_error_count = 60",
 				"BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION READ ONLY; ROLLBACK", "SET SESSION sql_mode = ''; COMMIT",
 				"SET SESSION max_error_count = (SELECT 60 + a FROM t)", "DO 1", "UPDATE t SET a = a", "SELECT a FROM t",
@@ -38,9 +38,12 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 				}
 				direct := dialAt(t, server.Addr(), db, nil)
 				prepare(direct, func() {})
-				for _, question := range []string{"SHOW WARNINGS", "SHOW ERRORS", "SHOW COUNT(*) WARNINGS", "SELECT @@warning_count, @@error_count"} {
+				for j, question := range []string{"SHOW WARNINGS", "SHOW ERRORS", "SHOW COUNT(*) WARNINGS", "SELECT @@warning_count, @@error_count"} {
 					want := direct.try(direct.query(question)) // none but the last overwrites what the next asks for
 					for _, shares := range []bool{false, true} {
+						if testing.Short() && shares != ((i+j)%2 == 0) {
+							continue // others are in between for every other question
+						}
 						c := w.dial(nil)
 						prepare(c, func() {
 							if shares {
@@ -60,7 +63,7 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 				_ = direct.Close()
 			}
 		}
-		if answered < 100 {
+		if answered < 50 {
 			t.Errorf("%d questions were answered", answered)
 		}
 	})
