@@ -324,7 +324,7 @@ func reorganisations(ps []outbox.Partition, spec outbox.PartitionSpec, now time.
 
 // dropPartition drops a partition unless it has pending rows.
 func (s *Store) dropPartition(ctx context.Context, c *session, v *server, name string) (dropped bool, err error) {
-	// First without the lock: it decides most cases, and nobody has to wait.
+	// First without the lock: that decides most cases, and no session has to wait.
 	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
 		return false, err
 	}

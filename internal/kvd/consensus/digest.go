@@ -11,7 +11,7 @@ import (
 // each answer to a stamp has the digest of the replica's state at the last entry that it has
 // applied, and the leader compares it with its own digest at that entry. A replica that differs
 // from a majority stops. While there is no majority for either state, because other replicas do
-// not answer, the leader serves nobody.
+// not answer, the leader serves no requests.
 
 // digests are the digests of the state after each of the last applied entries.
 type digests [digestsKept]struct{ index, digest, members uint64 }

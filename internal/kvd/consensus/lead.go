@@ -48,7 +48,7 @@ type leadership struct {
 	raising  uint64             // the format that the next entry raises the cluster to
 	raised   uint64             // the newest format that an entry of this leader has raised the cluster to
 	verdicts map[uint64]verdict // by member: how its state compared with this one's
-	doubt    string             // why nobody is served: states differ, and no majority tells which is right
+	doubt    string             // why no requests are served: states differ, and no majority tells which is right
 	ticks    int
 }
 
@@ -67,7 +67,7 @@ type leadOp struct {
 	op
 	foot    wire.Footprint // set if footed; see leadership.footprint
 	footed  bool
-	from    Addr // who waits for the result, 0: nobody
+	from    Addr // who waits for the result, 0: no client
 	request uint64
 	ordinal uint64
 	fast    bool   // the client gathers votes

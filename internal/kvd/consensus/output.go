@@ -62,7 +62,7 @@ func (o *output) note(kind uint8, term, index uint64, data []byte) {
 	o.effects.Records = append(o.effects.Records, Record{Kind: kind, Term: term, Index: index, Data: data})
 }
 
-// send queues a message. Address 0 is nobody.
+// send queues a message. Messages to address 0 are dropped.
 func (o *output) send(to Addr, m wire.Message) {
 	if to == 0 {
 		return

@@ -72,7 +72,7 @@ type Status struct {
 	Leaves                 []uint64 // those that a change under way takes out: until it has ended their votes are needed
 	Voter, Removed         bool
 	Format, Knows          uint64 // members that the change in progress removes; their votes are needed until it has ended
-	Doubt                  string // why this leader serves nobody: states differ
+	Doubt                  string // why this leader serves no requests: states differ
 	Hangs                  bool   // the disk hangs, and this replica does not lead
 	Joint                  bool   // a change of voters is half done: the voters before it are still needed
 	Sessions               int

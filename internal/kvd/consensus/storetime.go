@@ -4,7 +4,7 @@ package consensus
 // entry has its value. It advances only with monotonic clocks. When a wall clock jumps, at the
 // leader or elsewhere, nothing expires early and nothing lives longer.
 //
-// The guarantee is this: between two entries, whoever leads, the store's time advances by no
+// The guarantee is this: between two entries, whichever replica leads, the store's time advances by no
 // more than real time does, as measured by the monotonic clock of the leader. So nothing
 // expires before the end of its time to live, counted from when its entry was written. Three
 // rules ensure that:

@@ -123,7 +123,7 @@ type dialer struct {
 	connect   time.Duration // bounds the TCP connection alone
 	handshake time.Duration // bounds what follows
 	maxFrame  int
-	allow     func(Remote) error // nil: anybody
+	allow     func(Remote) error // nil: any replica
 }
 
 // open connects to addr and does the handshake. The caller closes what it

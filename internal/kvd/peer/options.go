@@ -114,7 +114,7 @@ type Options struct {
 	// ClientSecret is the same for clients, so that they need not be able to pass
 	// for a replica. Default: Secret.
 	ClientSecret []byte
-	// TLS, when set, is demanded of everybody, with certificates on both sides.
+	// TLS, when set, is demanded of all clients and replicas, with certificates on both sides.
 	// Default: nil, none.
 	TLS *Certificates
 	// Insecure permits a Listen address that others can reach though there is

@@ -46,7 +46,7 @@ func (s *logSink) write(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.out != nil {
-		_, _ = io.WriteString(s.out, line) // a log that cannot be written has nobody to tell
+		_, _ = io.WriteString(s.out, line) // an error in writing the log cannot be reported anywhere
 	}
 	if s.file != nil {
 		_, _ = s.file.WriteString(line)

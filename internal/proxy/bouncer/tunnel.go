@@ -91,7 +91,7 @@ func splice(a, b net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(a, b) // who has ended it is of no interest to anybody
+		_, _ = io.Copy(a, b) // it does not matter which side has ended it
 		_ = a.Close()
 	}()
 	_, _ = io.Copy(b, a)

@@ -594,7 +594,7 @@ func durationOrNone(field func(*proxyConfig) *time.Duration) setter {
 // other writes is mistaken about the unit.
 const maxBatchWindow = time.Second
 
-// parseBatch reads off, auto or a window as a rule for everybody.
+// parseBatch reads off, auto or a window as a rule for all clients.
 func parseBatch(v string) (session.BatchRule, error) {
 	switch v {
 	case "off":

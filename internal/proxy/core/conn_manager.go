@@ -370,7 +370,7 @@ func (h *ConnManager[B, C, U, L, N]) giveUp(afterTurn bool) {
 	}
 	h.pay()
 	if h.Owes() {
-		h.p.Wake() // the side may have one that nobody needs
+		h.p.Wake() // the side may have one that is not needed
 	}
 }
 

@@ -53,7 +53,7 @@ const (
 //
 //	clients wait ─► size × 2 ─► gains: that, and on
 //	                            does not: × 1.4; the limit is reached: × 0.7; rest
-//	nobody waits ─► what is in use, and at least base
+//	no waiters   ─► what is in use, and at least base
 //	they are back ─► what it had grown to before, then × 0.7
 //
 // A sizer is called for each answer, and reads no clock.

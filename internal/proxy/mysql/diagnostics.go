@@ -150,7 +150,7 @@ type leftDiagnostics struct {
 }
 
 // noteIDOf records that the connection's own LAST_INSERT_ID() is the client's; nil means that
-// it is certainly nobody's.
+// it certainly belongs to no client.
 func (lt *leftDiagnostics) noteIDOf(c *client) {
 	if lt.sameID = c; c != nil {
 		lt.sameIDVersion = c.diag.last.idVersion

@@ -55,7 +55,7 @@ type Sock struct {
 	full      bool   // ... because the handler leaves too much unconsumed
 	throttled bool   // ... because the reader of the bytes is slow
 	suspends  bool   // ... while the loop is suspended
-	watched   bool   // somebody is held back until the output is written
+	watched   bool   // a client is held back until the output is written
 	eof       bool   // the peer has closed; In may still hold bytes
 	lingers   bool   // ... and the handler has not ended with them: not watched for reading
 }

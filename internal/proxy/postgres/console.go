@@ -172,7 +172,7 @@ func queryOne(ctx context.Context, conn net.Conn, sql string, params ...string) 
 	return readRow(conn)
 }
 
-// runSetup runs a query whose results nobody wants on a blocking connection.
+// runSetup runs a query whose results are not needed on a blocking connection.
 func runSetup(ctx context.Context, conn net.Conn, sql string) error {
 	if d, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(d); err != nil {

@@ -89,7 +89,7 @@ type PoolStatus struct {
 	Stalls                             uint64 // shared reads that held up those behind them
 	Moved                              uint64 // reads behind them, sent again elsewhere
 	Preempted                          uint64 // reads that were ended to let others run, and ran again
-	Strays                             uint64 // backends that held state of nobody's
+	Strays                             uint64 // backends that held unexpected session state
 	Opened, Closed, DialErrors         uint64
 	Pins                               map[string]uint64 // by cause, since the start
 	Listeners, Hubs, Channels          int               // clients that rest, the connections that listen for them, and on how many channels

@@ -172,7 +172,7 @@ func choose(target Target, hosts []Status, now Endpoint, patroni bool, term uint
 		return hosts[best].Endpoint, doubt, nil
 	}
 	if current >= 0 && hosts[current].Err != nil {
-		// It does not answer, and nobody else has taken its place: it may restart.
+		// It does not answer, and no other host has taken its place: it may restart.
 		return now, nil, nil
 	}
 	said := make([]string, len(hosts))
@@ -193,7 +193,7 @@ func better(target Target, h *Status, rank int, best *Status, bestRank int, now 
 	if h.Endpoint == now || best.Endpoint == now {
 		return h.Endpoint == now // the present one stays
 	}
-	return best.Follows && !h.Follows // else the first of those that follow nobody
+	return best.Follows && !h.Follows // else the first of those that replicate from no other host
 }
 
 // tied reports whether several hosts say that they are the primary in one term.

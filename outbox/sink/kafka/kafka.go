@@ -352,5 +352,5 @@ func (s *Sink) classify(ctx context.Context, err error) error {
 	case kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState:
 		return outbox.Unavailable(wrapped)
 	}
-	return wrapped // also that there is no such topic: somebody may still make it
+	return wrapped // also if the topic does not exist: it may still be created
 }

@@ -146,7 +146,7 @@ func (s *Sink) openStream(ctx context.Context) (err error) {
 			Name: s.opts.Stream, Subjects: s.opts.Subjects, Storage: jetstream.FileStorage,
 			Replicas: s.opts.Replicas, Duplicates: s.opts.DedupWindow,
 		})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // somebody else was faster
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another client was faster
 			err = nil
 		}
 		if err != nil {

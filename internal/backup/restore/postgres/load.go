@@ -156,7 +156,7 @@ func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, chunks []*
 	return at, err
 }
 
-// truncate truncates a table in which nobody has inserted rows since the restore has created it.
+// truncate truncates a table into which no other session has inserted rows since the restore has created it.
 func (l loader) truncate(ctx context.Context, s *pg.Session, t *target) error {
 	row, err := s.Row(ctx, "LOCK TABLE ONLY "+t.sql()+"; SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
 	if err == nil && row[0] == "t" {

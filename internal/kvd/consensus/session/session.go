@@ -150,7 +150,7 @@ type op struct {
 	to       uint64 // where a weak operation was sent
 	atLeader bool   // a weak operation that its replica has forwarded
 
-	silent bool // nobody waits for the outcome: it takes the place of a refused write
+	silent bool // no caller waits for the outcome: it takes the place of a refused write
 	final  bool // it ends the session
 
 	prev, next *op // in Session.ops
