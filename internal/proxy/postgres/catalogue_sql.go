@@ -43,14 +43,15 @@ const builtinSQL = `SELECT oid, proname FROM pg_catalog.pg_proc
 var stampCatalogues = strings.Fields(`pg_proc pg_trigger pg_rewrite pg_attrdef pg_constraint pg_policy pg_cast
 	pg_operator pg_type pg_event_trigger pg_inherits pg_index pg_foreign_table pg_opclass pg_amproc pg_sequence`)
 
-// stampSQL is a text that changes with every change of these catalogues: the number of the
-// database, and for each the number of its rows, and the sum of the transactions that wrote them. A
+// stampSQL is a text that changes with every change of these catalogues: when the server started
+// and the number of the database, since another server may have the address by now, and for each
+// catalogue the number of its rows, and the sum of the transactions that wrote them. A
 // transaction has a higher number than all those that wrote the rows that it removes, so
 // the sum over the same number of rows is higher, too. Rows written before the server
 // began to count (age 2^31-1) only add to the number of rows.
 var stampSQL = func() string {
 	var b strings.Builder
-	b.WriteString(own("SELECT pg_catalog.concat_ws(' ', (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"))
+	b.WriteString(own("SELECT pg_catalog.concat_ws(' ', (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::pg_catalog.int8,\n (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"))
 	for _, c := range stampCatalogues {
 		b.WriteString(",\n (SELECT pg_catalog.concat(pg_catalog.count(*), ':', pg_catalog.count(*) FILTER (WHERE a < 2147483647)" +
 			" * pg_catalog.age('3'::pg_catalog.xid) - coalesce(pg_catalog.sum(a) FILTER (WHERE a < 2147483647), 0))" +

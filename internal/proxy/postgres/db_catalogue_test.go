@@ -1,12 +1,15 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
@@ -198,4 +201,53 @@ func TestTheServersFunctionsAreReadOnce(t *testing.T) {
 	if n := len(sent.With("UNION ALL SELECT 'func'")); n != 2 {
 		t.Errorf("weir has read %d databases", n)
 	}
+}
+
+// An address may lead to another cluster, where the same steps have made another function.
+func TestClustersThatDifferInAFunctionAreReadApart(t *testing.T) {
+	t.Parallel()
+	server(t) // skips without one
+	var clusters [2]*lab.Postgres
+	var stamps [2]string
+	for i, from := range []string{"", " FROM pg_advisory_lock_shared(7)"} {
+		s, err := lab.StartPostgres(ctxFor(t), serverConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Discard(context.Background()) })
+		conn := connect(t, s.DSN("postgres")).PgConn()
+		if err := conn.Exec(ctxFor(t), "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS $$ SELECT 1"+from+" $$").Close(); err != nil {
+			t.Fatal(err)
+		}
+		results, err := conn.Exec(ctxFor(t), postgres.StampSQL).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, stamps[i], _ = strings.Cut(string(results[len(results)-1].Rows[0][0]), " ")
+		clusters[i] = s
+	}
+	if stamps[0] != stamps[1] {
+		t.Fatalf("the clusters differ in more than their functions:\n%s\n%s", stamps[0], stamps[1])
+	}
+	var at atomic.Int32
+	w := startFor(t, clusters[0], "postgres", func(c *postgres.Config) {
+		c.Loops = 2
+		c.Postgres.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, clusters[at.Load()].Addr())
+		}
+	})
+	call := func(c *wire) { c.want("SELECT one()", "[one] (1) SELECT_1 I") }
+	first := w.wire()
+	call(first)
+	at.Store(1)
+	w.command("RECONNECT")
+	second := w.wire() // on the other loop
+	call(second)
+	if n := w.pool().Pins["advisory_lock"]; n != 1 {
+		t.Errorf("%d sessions are pinned by the function of the second cluster, want 1", n)
+	}
+	eventually(t, "the first loop has read it, too", func() bool {
+		call(first)
+		return w.pool().Pins["advisory_lock"] == 2
+	})
 }

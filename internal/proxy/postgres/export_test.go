@@ -89,6 +89,9 @@ func NewLookups() *Lookups { return core.NewLookups((*lookup).close) }
 // ShareLookups has a proxy look up users on connections of others, and leave its own to them.
 func (c *Config) ShareLookups(idle *Lookups) { c.lookups = idle }
 
+// StampSQL asks for the stamp of a catalogue, which begins with the server's start.
+var StampSQL = quietly + stampSQL
+
 // AuditSoon has each pool check a free connection at the next tick.
 func (s *Server) AuditSoon(ctx context.Context) {
 	for _, l := range s.Loops {
