@@ -128,7 +128,7 @@ func (s *Server) Hold() (release func()) {
 func Questions(table string) map[string]string {
 	r := newReader(nil, nil)
 	all := map[string]string{
-		"facts": factsSQL, "audit": auditSQL, "state": stateSQL, "setting": "SELECT " + maySetSQL("work_mem"), "asked": askedSQL, "hub": hubSetup, "role": roleSQL,
+		"facts": factsSQL, "superuser's facts": superuserFactsSQL, "audit": auditSQL, "state": stateSQL, "setting": "SELECT " + maySetSQL("work_mem"), "asked": askedSQL, "hub": hubSetup, "role": roleSQL,
 		"locks": locksSQL, "channels": channelsSQL, "table": tableSQL(table), "series": serialSQL(table), "builtin": r.next(),
 		"permission": (&changeScope{database: "d", copies: true}).permission(),
 		"reset":      setIfReset(session.Setting{Name: "work_mem", Value: "5MB", Literal: true}) + setIfReset(session.Setting{Name: "a.b", Value: "c", Literal: true}),

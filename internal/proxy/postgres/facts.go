@@ -18,17 +18,25 @@ type facts struct {
 	lockDefault time.Duration // lock_timeout by default; 0: none
 	canFlush    bool          // may call pg_logical_emit_message
 
-	connections    int // maximum of the server
-	ownConnections int // ... of the user, or of the database; 0: any number
+	connections    int  // maximum of the server
+	ownConnections int  // ... of the user, or of the database; 0: any number
+	superuser      bool // no limit of those two applies to the user
 }
 
 // factsColumns is how many columns factsSQL has.
 const factsColumns = 5
 
 // factsSQL asks for the facts, without pg_settings and pg_proc, which would take the server
-// more time than everything else here. The function that flushes the log has a fourth argument
-// from PostgreSQL 17 on, with a default.
-var factsSQL = own(`SELECT pg_catalog.current_setting('lock_timeout'),
+// more time than everything else here; so does pg_roles, which is not asked about a superuser.
+// The function that flushes the log has a fourth argument from PostgreSQL 17 on, with a default.
+var (
+	factsSQL = factsOf(`(SELECT coalesce(pg_catalog.min(l.n), 0) FROM (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user
+  UNION ALL SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS l(n) WHERE l.n > 0)`)
+	superuserFactsSQL = factsOf("0")
+)
+
+func factsOf(limit string) string {
+	return own(`SELECT pg_catalog.current_setting('lock_timeout'),
  pg_catalog.current_setting('synchronous_commit'),
  NOT pg_catalog.pg_is_in_recovery() AND coalesce(pg_catalog.has_function_privilege(coalesce(
   pg_catalog.to_regprocedure('pg_catalog.pg_logical_emit_message(pg_catalog.bool, pg_catalog.text, pg_catalog.text)'),
@@ -37,8 +45,16 @@ var factsSQL = own(`SELECT pg_catalog.current_setting('lock_timeout'),
  coalesce(pg_catalog.current_setting('max_connections', true)::pg_catalog.int4, 0)
   - coalesce(pg_catalog.current_setting('superuser_reserved_connections', true)::pg_catalog.int4, 0)
   - coalesce(pg_catalog.current_setting('reserved_connections', true)::pg_catalog.int4, 0),
- (SELECT coalesce(pg_catalog.min(l.n), 0) FROM (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user
-  UNION ALL SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS l(n) WHERE l.n > 0)`)
+ ` + limit)
+}
+
+// sql asks for the facts.
+func (f *facts) sql() string {
+	if f.superuser {
+		return superuserFactsSQL
+	}
+	return factsSQL
+}
 
 // factsKeep is how old the facts may be while there are lanes: a reload of the
 // server's configuration may have changed what a commit promises by default.

@@ -233,3 +233,14 @@ func TestErrorComesBeforeSync(t *testing.T) {
 		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	}
 }
+
+// The server holds no superuser to the limits of databases and roles.
+func TestLimitsOfDatabasesAreNotASuperusers(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	onServer(t, "ALTER DATABASE "+db+" CONNECTION LIMIT 1")
+	w := start(t, db, func(c *postgres.Config) { c.QueueTimeout = 30 * time.Second })
+	for range 2 {
+		w.wire().want("BEGIN", "BEGIN T")
+	}
+}

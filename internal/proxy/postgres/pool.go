@@ -259,6 +259,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	if v := b.params["server_version"]; v != p.facts.version {
 		p.facts.version, p.facts.known, p.facts.silent = v, false, false
 	}
+	p.facts.superuser = p.key.role == "" && b.params["is_superuser"] == "on"
 	if p.facts.known && !p.catalogue.ready {
 		p.catalogue.begin(b)
 		return
@@ -269,7 +270,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		return
 	}
 	sendCanary(b)
-	b.ask(factsSQL, func(u *unit) {
+	b.ask(p.facts.sql(), func(u *unit) {
 		p.learn(u)
 		if !p.catalogue.ready && !b.s.Closed {
 			p.catalogue.begin(b)
@@ -439,7 +440,7 @@ func (p *pool) Tick() {
 	}
 	if p.facts.known && len(p.lanes.all) > 0 && p.l.Now-p.facts.at > factsKeep {
 		p.facts.at = p.l.Now
-		p.askIn(p.settings.Empty(), factsSQL, factsColumns, p.learn)
+		p.askIn(p.settings.Empty(), p.facts.sql(), factsColumns, p.learn)
 	}
 	p.lanes.all.Tick(p.l.Now, p.Slots())
 	checkStandbys(p)
