@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -547,7 +548,8 @@ func TestCacheStorm(t *testing.T) {
 	db := database(t, "CREATE TABLE n (k int PRIMARY KEY, v bigint NOT NULL)", "INSERT INTO n SELECT g, g * 1000000 FROM generate_series(0, 9) g")
 	w := start(t, db, func(c *postgres.Config) { c.Loops, c.CacheSize = 2, 1<<20 })
 	w.warm()
-	const clients, steps = 24, 150
+	const clients = 24
+	steps := testkit.Rounds(80, 150)
 	var group gosync.WaitGroup
 	for i := range clients {
 		group.Go(func() {

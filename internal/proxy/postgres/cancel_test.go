@@ -277,7 +277,7 @@ func TestCancelStormHitsNobodyElse(t *testing.T) {
 			}
 		})
 	}
-	each := testkit.Rounds(100, 1600)
+	each := testkit.Rounds(60, 1600)
 	for i := range 6 {
 		c := w.wire()
 		calm.Go(func() {
@@ -316,7 +316,7 @@ func TestEveryAnswerReachesItsOwner(t *testing.T) {
 	db := database(t, "CREATE TABLE own (c int, n int)", "CREATE TABLE kv (k int PRIMARY KEY)", "INSERT INTO kv SELECT generate_series(0, 999)")
 	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 6; c.Loops = 2 })
 	const clients, burst = 16, 24
-	rounds := testkit.Rounds(40, 600)
+	rounds := testkit.Rounds(20, 600)
 	var wg gosync.WaitGroup
 	var units atomic.Int64
 	for i := range clients {

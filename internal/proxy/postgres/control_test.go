@@ -154,7 +154,7 @@ func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, loadTables...), func(c *postgres.Config) { c.Loops = 2 })
 	l := w.load(t)
-	for round := range testkit.Rounds(6, 60) {
+	for round := range testkit.Rounds(3, 60) {
 		l.GoesOn()
 		switch round % 3 {
 		case 0:

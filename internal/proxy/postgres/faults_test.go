@@ -34,7 +34,7 @@ func TestServerKilledMidGroupLosesNoAcknowledgedRow(t *testing.T) {
 			var mu gosync.Mutex
 			unknown := make(map[int64]bool) // rows whose clients saw an error
 			var next, total atomic.Int64
-			for range testkit.Rounds(2, 12) {
+			for range testkit.Rounds(1, 12) {
 				var wg gosync.WaitGroup
 				const clients = 24
 				goal := total.Load() + 400

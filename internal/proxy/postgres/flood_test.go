@@ -72,7 +72,7 @@ func TestFloodOfLogins(t *testing.T) {
 			}
 		})
 	}
-	for round := 0; wrong.Load() < int64(testkit.Rounds(300, 600)) || right.Load() < 40 || round < 20; round++ {
+	for round := 0; wrong.Load() < int64(testkit.Rounds(150, 600)) || right.Load() < 40 || round < 20; round++ {
 		next := cfg
 		next.Users = []postgres.User{{Name: "postgres", Secret: own}, {Name: fmt.Sprintf("user%d", round), Secret: own}}
 		if err := w.Reload(next); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -16,7 +17,8 @@ import (
 // order, and no client may get an error.
 func TestListenersThroughConsoleCommands(t *testing.T) {
 	t.Parallel()
-	const listeners, notifications = 6, 600
+	const listeners = 6
+	notifications := testkit.Rounds(300, 600)
 	db := database(t, "CREATE TABLE t (a int)")
 	w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.Loops = 4, 2; c.Restless() })
 	copyIn := query("COPY t FROM STDIN")

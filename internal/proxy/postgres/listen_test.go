@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -212,7 +213,8 @@ func TestListenersHearWhatDirectOnesDo(t *testing.T) {
 // break: each is heard once, in order.
 func TestNoNotificationIsLostOrTwice(t *testing.T) {
 	t.Parallel()
-	const listeners, notifications = 6, 1500
+	const listeners = 6
+	notifications := testkit.Rounds(600, 1500)
 	db := database(t)
 	w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.Loops = 4, 2; c.Restless() })
 	var all []*wire

@@ -85,9 +85,9 @@ func (t tests) Run() int {
 // left its memory and survives a SIGKILL, what it did not has not and does not.
 func serverConfig() lab.PostgresConfig {
 	return lab.PostgresConfig{
-		Durability: lab.Fast, Preload: []string{},
+		Durability: lab.Fast, Preload: []string{}, SharedBuffers: "32MB",
 		Settings: map[string]string{
-			"synchronous_commit": "on", "deadlock_timeout": "50ms", "jit": "off", "max_prepared_transactions": "4",
+			"synchronous_commit": "on", "deadlock_timeout": "50ms", "jit": "off", "autovacuum": "off", "max_prepared_transactions": "4",
 			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
 		},
 	}

@@ -100,7 +100,7 @@ func TestLoginsArePooled(t *testing.T) {
 		t.Fatal(err)
 	}
 	const byQuery = "SELECT usename, passwd FROM pg_catalog.pg_shadow WHERE usename = $1"
-	const logins = 20
+	const logins = 12
 	servers := loggedServers(t)
 	for _, c := range []struct {
 		name   string
