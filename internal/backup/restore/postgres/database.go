@@ -276,13 +276,19 @@ func reset(ctx context.Context, d *database) error {
 
 // properties sets the properties of the database itself: owner, settings, comment, grants. They
 // can be set repeatedly. It does so from within the database: servers store text about a
-// database in the encoding of the session's own database.
+// database in the encoding of the session's own database. A name that is not ASCII, which another
+// database's session has given it, may read differently there.
 func (d *database) properties(ctx context.Context) error {
 	s, err := pg.Connect(ctx, d.cfg, d.target)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	row, err := s.Row(ctx, "SELECT pg_catalog.current_database()")
+	if err != nil {
+		return fmt.Errorf("ask for the name of the database: %w", err)
+	}
+	name := row[0]
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
 		if !e.OfDatabase() || e.Desc == "ACL" && d.opts.NoPrivileges {
@@ -290,10 +296,10 @@ func (d *database) properties(ctx context.Context) error {
 		}
 		var all []string
 		if e.Desc != "DATABASE" {
-			all = append(all, renameDatabase(e.Create, d.target))
+			all = append(all, renameDatabase(e.Create, name))
 		}
 		if !d.opts.NoOwner {
-			all = append(all, renameDatabase(e.OwnerSQL(), d.target))
+			all = append(all, renameDatabase(e.OwnerSQL(), name))
 		}
 		for _, sql := range all {
 			if sql == "" {
