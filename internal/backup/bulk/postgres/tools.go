@@ -67,9 +67,10 @@ func FindTool(ctx context.Context, name string, serverVersion int) (Tool, error)
 		}
 	}
 	// The server's own version is the best choice; a program in PATH is often a script that
-	// looks for one.
-	if t, ok := inspectTool(ctx, fmt.Sprintf("/usr/lib/postgresql/%d/bin/%s", major, name)); ok && t.Major == major {
-		return t, nil
+	// looks for one. There, the directory tells the version.
+	own := fmt.Sprintf("/usr/lib/postgresql/%d/bin/%s", major, name)
+	if path, err := exec.LookPath(own); err == nil {
+		return Tool{Path: path, Major: major}, nil
 	}
 	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if path, err := exec.LookPath(name); err == nil {
