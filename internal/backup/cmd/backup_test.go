@@ -49,7 +49,7 @@ type shop struct {
 
 // server is of all shops that neither configure theirs nor break it.
 var server = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) {
-	return lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
+	return lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast, Preload: []string{}})
 })
 
 // newShop makes the source database, and removes what other tests have left beside it.
@@ -70,7 +70,7 @@ func newShop(t *testing.T) *shop {
 // newOwnShop is newShop with a server of its own.
 func newOwnShop(t *testing.T, cfg lab.PostgresConfig) *shop {
 	t.Helper()
-	cfg.Durability = lab.Fast
+	cfg.Durability, cfg.Preload = lab.Fast, []string{}
 	s := &shop{t, labtest.Postgres(t, cfg)}
 	return s.filled()
 }
@@ -284,7 +284,7 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "backup", "verify", place, "-i", otherFile) // no damage: exit code 1
 	program.Must(t, "backup", "verify", place, "-i", keyFile, "--restore")
-	target := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	target := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Preload: []string{}})
 	program.Must(t, "restore", place, "c1", "--to", target.DSN("postgres"), "-i", keyFile)
 	copied := &shop{t, target}
 	if got := copied.print("shop"); got != want {

@@ -30,7 +30,14 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envFetch) != "" {
 		os.Exit(fetchMain(os.Args[1:]))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if recovering != nil {
+		if err := recovering.Discard(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // fetchMain is a restore_command as `weir wal-fetch` is one.
@@ -154,13 +161,26 @@ func (r *rig) open(id string, keys archive.ReadOptions) *archive.Reader {
 	return in
 }
 
-// restored starts a server on the data directory that a base backup makes.
+// recovering is the server that runs on restored data directories, one after the other.
+var recovering *lab.Postgres
+
+// restored starts a server on the data directory that a base backup makes. The server that it
+// returned before ends.
 func (r *rig) restored(id string, target Target, keys archive.ReadOptions) (*lab.Postgres, error) {
 	r.t.Helper()
-	p := labtest.Postgres(r.t, lab.PostgresConfig{
-		Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{}, BinDir: r.p.BinDir(),
-		Settings: map[string]string{"max_wal_senders": "8", "wal_level": "replica", "autovacuum": "off", "synchronous_commit": "on"},
-	})
+	if recovering == nil {
+		ctx, cancel := context.WithTimeout(r.t.Context(), labtest.Patience)
+		defer cancel()
+		p, err := lab.StartPostgres(ctx, lab.PostgresConfig{
+			Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{}, BinDir: r.p.BinDir(),
+			Settings: map[string]string{"max_wal_senders": "8", "wal_level": "replica", "autovacuum": "off", "synchronous_commit": "on"},
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		recovering = p
+	}
+	p := recovering
 	p.Kill()
 	var st syscall.Stat_t
 	if err := syscall.Stat(p.DataDir(), &st); err != nil {

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -55,8 +57,11 @@ func server(t *testing.T) *lab.Postgres {
 	labtest.RequirePostgres(t)
 	shared.once.Do(func() {
 		shared.p, shared.err = lab.StartPostgres(context.Background(), lab.PostgresConfig{
-			Durability: lab.Fast, Settings: map[string]string{"max_locks_per_transaction": "256", "wal_level": "logical"},
+			Durability: lab.Fast, Preload: []string{}, Settings: map[string]string{"max_locks_per_transaction": "256", "wal_level": "logical", "autovacuum": "off"},
 		})
+		if shared.err == nil {
+			shared.err = undescribe(shared.p)
+		}
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -64,10 +69,32 @@ func server(t *testing.T) *lab.Postgres {
 	return shared.p
 }
 
+// undescribe removes the descriptions of the server's own objects, of which pg_dump reads 5,000 in
+// each database.
+func undescribe(p *lab.Postgres) error {
+	ctx := context.Background()
+	for _, step := range []struct{ database, sql string }{
+		{"postgres", "ALTER DATABASE template0 ALLOW_CONNECTIONS true"},
+		{"template0", "DELETE FROM pg_description WHERE objoid < 16384 AND classoid <> 'pg_namespace'::regclass"},
+		{"template0", "VACUUM FULL pg_description"},
+		{"postgres", "ALTER DATABASE template0 ALLOW_CONNECTIONS false"},
+	} {
+		conn, err := pgconn.Connect(ctx, p.DSN(step.database))
+		if err != nil {
+			return err
+		}
+		err = conn.Exec(ctx, step.sql).Close()
+		if err = errors.Join(err, conn.Close(ctx)); err != nil {
+			return fmt.Errorf("%s: %w", step.sql, err)
+		}
+	}
+	return nil
+}
+
 // ownServer returns a server of the test's own.
 func ownServer(t *testing.T) *lab.Postgres {
 	t.Helper()
-	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Preload: []string{}})
 }
 
 // rig is a source database on a server, and a repository.
