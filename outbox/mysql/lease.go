@@ -78,6 +78,9 @@ const (
 // Lead implements [outbox.Store]. Canceling a Read while it runs closes its connection and so
 // ends the leadership.
 func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
+	if err := s.pooled.Err(); err != nil {
+		return nil, s.fail("lead a shard of", err)
+	}
 	v, err := s.describeServer(ctx)
 	if err != nil {
 		return nil, err
@@ -307,14 +310,16 @@ func (l *lease) check(ctx context.Context) error {
 	return err
 }
 
-// confirm checks the epoch, in any session.
+// confirm checks the epoch, in any session, and that the session of the lock still has it.
 func (l *lease) confirm(ctx context.Context, c *session) error {
 	if err := l.deposed(); err != nil {
 		return err
 	}
 	var epoch int64
 	var readOnly string
-	err := c.QueryRowContext(ctx, l.s.sql(fmt.Sprintf("SELECT epoch, @@global.read_only FROM {lease} WHERE shard = %d", l.shard))).Scan(&epoch, &readOnly)
+	var locked bool
+	err := c.QueryRowContext(ctx, l.s.sql(fmt.Sprintf("SELECT epoch, @@global.read_only, COALESCE(IS_USED_LOCK('%s') = CONNECTION_ID(), FALSE) FROM {lease} WHERE shard = %d",
+		l.v.shardLock(l.s, l.shard), l.shard))).Scan(&epoch, &readOnly, &locked)
 	l.readOnly.Store(err == nil && isOn(readOnly))
 	switch {
 	case err != nil && c == l.c:
@@ -323,6 +328,9 @@ func (l *lease) confirm(ctx context.Context, c *session) error {
 		return err
 	case epoch != l.epoch:
 		return l.lose(fmt.Errorf("epoch %d has begun, this one was %d", epoch, l.epoch))
+	case !locked && c == l.c:
+		l.s.pooled.Moved()
+		return l.lose(outbox.ErrPooled)
 	}
 	return nil
 }

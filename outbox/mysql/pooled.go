@@ -14,7 +14,8 @@ import (
 
 // Check implements [outbox.Checker]: two sessions must be two threads of the server, by the
 // ids in its process list, and each must keep its thread while the other is in a
-// transaction.
+// transaction. What it misses, a leader finds at the next heartbeat that another session than
+// that of its lock answers.
 func (s *Store) Check(ctx context.Context) error {
 	err := s.pooled.Run(ctx, nil, func(ctx context.Context) (pooled.Session, error) {
 		conn, err := s.db.Conn(ctx)

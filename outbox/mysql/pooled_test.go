@@ -71,27 +71,53 @@ func TestCheckSeesPoolers(t *testing.T) {
 		migrated(t, m, db, Options{}, outbox.Plan{})
 		for size := 1; size <= 4; size++ {
 			t.Run(fmt.Sprint(size), func(t *testing.T) {
-				cfg := mysqldriver.NewConfig()
-				cfg.User, cfg.Net, cfg.Addr, cfg.DBName = m.User(), "unix", m.Socket(), db
-				connector, err := mysqldriver.NewConnector(cfg)
-				check(t, err)
-				p := &lender{}
-				for range size {
-					c, err := connector.Connect(t.Context())
-					check(t, err)
-					t.Cleanup(func() { _ = c.Close() })
-					p.conns = append(p.conns, c)
-				}
-				pool := sql.OpenDB(p)
-				t.Cleanup(func() { _ = pool.Close() })
-				s, err := New(pool, Options{})
-				check(t, err)
-				if err := s.Check(t.Context()); !errors.Is(err, outbox.ErrPooled) {
+				if err := lentStore(t, m, db, size).Check(t.Context()); !errors.Is(err, outbox.ErrPooled) {
 					t.Errorf("check: %v, want ErrPooled", err)
 				}
 			})
 		}
 	})
+}
+
+// A leader that the check has not refused ends when another connection than that of its lock
+// answers, and nobody leads after it.
+func TestLeaderSeesThatItsSessionMoves(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		migrated(t, m, db, Options{}, outbox.Plan{})
+		s := lentStore(t, m, db, 2)
+		l, err := s.Lead(t.Context(), 0)
+		check(t, err)
+		testkit.Receive(t, "the lead is lost", l.Lost())
+		check(t, l.Close())
+		if _, err := s.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrPooled) {
+			t.Errorf("lead again: %v, want ErrPooled", err)
+		}
+		if _, err := s.Announce(t.Context()); !errors.Is(err, outbox.ErrPooled) {
+			t.Errorf("claim: %v, want ErrPooled", err)
+		}
+	})
+}
+
+// lentStore returns a store behind a pooler with some connections.
+func lentStore(t *testing.T, m *lab.MySQL, db string, size int) *Store {
+	t.Helper()
+	cfg := mysqldriver.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = m.User(), "unix", m.Socket(), db
+	connector, err := mysqldriver.NewConnector(cfg)
+	check(t, err)
+	p := &lender{}
+	for range size {
+		c, err := connector.Connect(t.Context())
+		check(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		p.conns = append(p.conns, c)
+	}
+	pool := sql.OpenDB(p)
+	t.Cleanup(func() { _ = pool.Close() })
+	s, err := New(pool, Options{})
+	check(t, err)
+	return s
 }
 
 // A relay that starts beside others that look at the list of threads is not refused:

@@ -35,6 +35,9 @@ func (v *server) claimLock(s *Store, i int) string {
 
 // Announce implements [outbox.Announcer].
 func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
+	if err := s.pooled.Err(); err != nil {
+		return nil, s.fail("announce claims on", err)
+	}
 	v, err := s.describeServer(ctx)
 	if err != nil {
 		return nil, err

@@ -304,7 +304,8 @@ func Decode[T any](t *testing.T, text string) T {
 // Get returns the status and the body of a page.
 func Get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
-	resp, err := http.Get(url)
+	client := http.Client{Timeout: testkit.Patience}
+	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -318,7 +318,7 @@ func (l *kvLoad) ended() bool {
 // end stops the client and returns what the counter must be.
 func (l *kvLoad) end() string {
 	l.stop()
-	<-l.done
+	testkit.Receive(l.t, "the client of "+l.key+" ends", l.done)
 	return strconv.FormatInt(l.acked.Load(), 10)
 }
 
@@ -385,7 +385,7 @@ func (w *kvWatching) tells(t *testing.T, changes int) {
 func (w *kvWatching) end(t *testing.T) string {
 	t.Helper()
 	w.stop()
-	<-w.ended
+	testkit.Receive(t, "weir kv watch ends", w.ended)
 	if w.code != cli.ExitFine {
 		t.Errorf("weir kv watch ended with %d: %s", w.code, &w.err)
 	}

@@ -130,7 +130,7 @@ func TestKVServe(t *testing.T) {
 	checkAdmin(t, all[0])
 	for i, s := range all {
 		s.stop()
-		if code := <-s.code; code != cli.ExitFine {
+		if code := testkit.Receive(t, "the replica ends", s.code); code != cli.ExitFine {
 			t.Errorf("replica %d ended with %d:\n%s", i+1, code, s)
 		}
 		if strings.Contains(s.String(), "geheim") || strings.Contains(s.String(), "a secret") {

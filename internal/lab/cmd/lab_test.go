@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
@@ -34,6 +35,12 @@ func startLab(t *testing.T, ctx context.Context, args ...string) (*bufio.Reader,
 	cmd.SetOut(w)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	end := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(labtest.Patience, func() {
+		t.Errorf("weir lab %s: still running after %s", strings.Join(args, " "), labtest.Patience)
+		cancel()
+	})
+	t.Cleanup(func() { late.Stop(); cancel() })
 	go func() {
 		err := cmd.ExecuteContext(ctx)
 		_ = w.CloseWithError(io.EOF)

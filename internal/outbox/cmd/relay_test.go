@@ -213,7 +213,7 @@ func TestOutboxRelayDrains(t *testing.T) {
 		}))
 		r.enqueue(outbox.Message{Topic: "orders", Payload: []byte("1")})
 		p := startRelay(t, nil, "--db", r.dsn, "--sink", broker.URL+"?timeout=10m", "--admin", "off", "--drain-timeout", "10m")
-		<-asked
+		testkit.Receive(t, "the relay asks the broker", asked)
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}

@@ -191,7 +191,7 @@ func newGiving(t *testing.T, change ...func(*Giver)) *giving {
 	go func() { done <- g.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := testkit.Receive(t, "the process before ends", done); err != nil {
 			t.Error(err)
 		}
 	})
@@ -251,7 +251,7 @@ func TestHandOver(t *testing.T) {
 	if err != nil || n != (Counts{49, 1}) {
 		t.Errorf("taken over: %+v, %v", n, err)
 	}
-	<-g.ended
+	testkit.Receive(t, "all clients have been handed over", g.ended)
 	accepts(t, ln)
 	if len(side.has()) != 49 || len(g.side.has()) != 0 {
 		t.Errorf("%d clients have moved, %d stay", len(side.has()), len(g.side.has()))
@@ -289,7 +289,7 @@ func TestReaderThatIsLate(t *testing.T) {
 	if n, err := next.Run(t.Context(), slog.New(slog.DiscardHandler)); err != nil || n.Taken != 1 {
 		t.Errorf("taken over: %+v, %v", n, err)
 	}
-	<-late
+	testkit.Receive(t, "the last receipt", late)
 }
 
 // TestWithoutReceipt checks that clients that were sent, but for which no receipt was written,
@@ -504,7 +504,7 @@ func TestQuestions(t *testing.T) {
 		_, err := next.Run(t.Context(), slog.New(slog.DiscardHandler))
 		ended <- err
 	}()
-	if got := <-early; got != "no idea of it, early" {
+	if got := testkit.Receive(t, "the text before the end", early); got != "no idea of it, early" {
 		t.Errorf("answered %q to a question from before it ran", got)
 	}
 	testkit.Eventually(t, "a client", func() bool { return len(side.has()) == 1 })
@@ -514,7 +514,7 @@ func TestQuestions(t *testing.T) {
 	g.side.mu.Lock()
 	g.side.leaving--
 	g.side.mu.Unlock()
-	if err := <-ended; err != nil {
+	if err := testkit.Receive(t, "the end", ended); err != nil {
 		t.Error(err)
 	}
 	if _, ok := ask(t.Context(), []byte("it")); ok {
