@@ -16,8 +16,7 @@ type pace struct {
 }
 
 const (
-	// slowest is the most ticks between two turns of a slow pace.
-	slowest = 5
+	slowest = 5 // the longest period
 	// idleTicks is the number of ticks without work after which the pace becomes slow.
 	idleTicks = 20
 )
@@ -27,7 +26,7 @@ func newPace(heartbeat int) *pace {
 }
 
 // due returns the number of ticks that pass now. A turn that is late, as in a process that was
-// stopped, must not hasten an election: there are few.
+// stopped, must not hasten an election, which takes six heartbeats without one: it counts two.
 func (p *pace) due(now int64, fired bool) int {
 	switch {
 	case !p.slow && fired:
@@ -36,13 +35,16 @@ func (p *pace) due(now int64, fired bool) int {
 		return 0
 	}
 	n := int((now - p.last + int64(tickEvery)/2) / int64(tickEvery))
-	if n > slowest+1 {
+	if most := 2 * p.period(); n > most {
 		p.last = now
-		return slowest + 1
+		return most
 	}
 	p.last += int64(n) * int64(tickEvery)
 	return n
 }
+
+// period is the number of ticks between two turns of a slow pace.
+func (p *pace) period() int { return min(p.heartbeat, slowest) }
 
 // passed adapts the pace after ticks. calm says that there is a leader and nothing has to be done
 // at a certain time, work that there was something to do in this turn, and heard that another
@@ -56,7 +58,7 @@ func (p *pace) passed(now int64, ticks int, leads, calm, work, heard bool) {
 	if heard {
 		p.unheard = 0
 	}
-	period := min(p.heartbeat, slowest)
+	period := p.period()
 	slow := p.idle >= idleTicks && p.unheard <= 2*p.heartbeat && period > 1
 	if !leads {
 		period++ // a heartbeat should come before
