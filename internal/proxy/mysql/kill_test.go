@@ -172,7 +172,7 @@ func TestKillBehindAQuestionOfWeirs(t *testing.T) {
 			if err := <-killed; err != nil {
 				t.Error(err)
 			}
-			if n := kills.Load(); n != 1 {
+			if n := kills.Load(); n > 1 || n == 0 && verb != "KILL " { // which a connection that the server has lost by then does not need
 				t.Errorf("the server was sent %d KILLs", n)
 			}
 			// One that comes before the server has begun with the statement is void, as directly.
