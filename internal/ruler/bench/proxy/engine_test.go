@@ -91,7 +91,9 @@ func TestAServerOfSomebodyElse(t *testing.T) {
 // measureWith runs an experiment on a rig.
 func measureWith(t *testing.T, rig *rig, e bench.Experiment) (*bench.Result, error) {
 	out := &Outcome{}
-	runner, err := suite.NewRunner(rig.o.Options, &out.Outcome)
+	o := rig.o.Options
+	o.Out = t.TempDir() // each is a run of its own
+	runner, err := suite.NewRunner(o, &out.Outcome)
 	if err != nil {
 		return nil, err
 	}

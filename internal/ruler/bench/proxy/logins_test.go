@@ -22,12 +22,18 @@ func TestLoginsAtMariaDBAreMeasured(t *testing.T) {
 	if len(got.Results) != 3 {
 		t.Fatalf("%d experiments were run, want 3", len(got.Results))
 	}
+	var logins int64
 	for _, r := range got.Results {
 		for _, c := range r.Cases {
-			if s := c.Samples[0]; s.Ops == 0 {
-				t.Errorf("%s, %s: no logins in %v s", r.Experiment.Name, c.Name, s.Seconds)
+			s := c.Samples[0]
+			logins += s.Ops
+			if s.Failed() != 0 {
+				t.Errorf("%s, %s: %v", r.Experiment.Name, c.Name, s.Errors)
 			}
 		}
+	}
+	if logins == 0 { // of all sides: a busy machine may leave the window of one empty
+		t.Error("no logins")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -144,7 +145,8 @@ type Runner struct {
 	only        map[string]bool // experiments to run; nil for all
 }
 
-// NewRunner creates the directory for results.
+// NewRunner creates the directory for results. Unless the run is resumed, it refuses one that
+// holds samples of any experiment, before anything is measured.
 func NewRunner(o Options, out *Outcome) (*Runner, error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -154,6 +156,15 @@ func NewRunner(o Options, out *Outcome) (*Runner, error) {
 	}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of results: %w", err)
+	}
+	if !o.Resume {
+		held, err := fs.Glob(os.DirFS(o.Out), "*/"+samplesFile)
+		if err != nil {
+			return nil, fmt.Errorf("look for earlier results: %w", err)
+		}
+		if len(held) > 0 {
+			return nil, fmt.Errorf("%s already holds results (%s): resume them with --resume, or name another directory", o.Out, held[0])
+		}
 	}
 	return &Runner{Options: o, Outcome: out}, nil
 }

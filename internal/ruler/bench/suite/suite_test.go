@@ -140,6 +140,9 @@ func sold(t *testing.T) (string, *shop) {
 	if err := r.Run(t.Context(), steps(r, nil)); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := NewRunner(Options{Out: dir}, &Outcome{}); err == nil || !strings.Contains(err.Error(), dir+" already holds results (down/results.jsonl)") {
+		t.Errorf("a second run, not resumed: %v", err)
+	}
 	return dir, run
 }
 
