@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -234,13 +236,21 @@ func TestErrorComesBeforeSync(t *testing.T) {
 	}
 }
 
-// The server holds no superuser to the limits of databases and roles.
+// The server holds no superuser to the limits of databases and roles, and weir does not ask for
+// them.
 func TestLimitsOfDatabasesAreNotASuperusers(t *testing.T) {
 	t.Parallel()
 	db := database(t)
-	onServer(t, "ALTER DATABASE "+db+" CONNECTION LIMIT 1")
-	w := start(t, db, func(c *postgres.Config) { c.QueueTimeout = 30 * time.Second })
-	for range 2 {
-		w.wire().want("BEGIN", "BEGIN T")
+	for user, asks := range map[string]bool{"postgres": false, "weir_other": true} {
+		var sent proxytest.Lines
+		gateway := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+			go func() { _, _ = io.Copy(io.MultiWriter(be, &sent), client); _ = be.Close() }()
+			go func() { _, _ = io.Copy(client, be); _ = client.Close() }()
+		})
+		w := start(t, db, func(c *postgres.Config) { c.Postgres.Address = gateway })
+		dialWireAs(t, w.Addr().String(), db, user).want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		if asked := len(sent.With("SELECT rolconnlimit FROM")) > 0; asked != asks {
+			t.Errorf("asked for the limits of %s: %v", user, asked)
+		}
 	}
 }
