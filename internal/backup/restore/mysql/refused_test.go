@@ -210,6 +210,9 @@ CREATE TABLE orders (x int); CREATE TABLE plain (x int) ENGINE=MyISAM; INSERT IN
 		if err := finished(t, drop); err == nil {
 			t.Error("the drop of the journal was not killed")
 		}
+		testkit.Eventually(t, "the killed session has ended", func() bool {
+			return one(asker, "SELECT count(*) FROM information_schema.processlist WHERE id = "+id) == "0"
+		})
 		r.exec(other, "COMMIT")
 
 		r.exec(other, "START TRANSACTION", "SELECT x FROM plain FOR UPDATE")
