@@ -12,6 +12,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
+// Rounds is a number of rounds in words.
+func Rounds(n int) string {
+	if n == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds", n)
+}
+
 // Document makes a report of results: for each experiment a table of its cases, the comparisons
 // with the baseline, charts of throughput and latency, and its findings. All results must come
 // from one environment, that of the first.
@@ -23,8 +31,8 @@ func Document(title string, results ...*Result) *report.Doc {
 		}
 		name := cmp.Or(r.Experiment.Title, r.Experiment.Name)
 		s := report.Section{Title: name, Tables: []report.Table{CaseTable(r)}}
-		s.Text = append(s.Text, fmt.Sprintf("%s loop, %d rounds after %d warm-up rounds, sides in alternating order. Medians over the rounds.",
-			r.Experiment.Loop, r.Experiment.Rounds, r.Experiment.Warmup))
+		s.Text = append(s.Text, fmt.Sprintf("%s loop, %s after %d warm-up rounds, sides in alternating order. Medians over the rounds.",
+			r.Experiment.Loop, Rounds(r.Experiment.Rounds), r.Experiment.Warmup))
 		if r.Experiment.Loop == "open" {
 			s.Text = append(s.Text, "Latency counts from the intended start of each operation, service time from its actual one.")
 		}

@@ -283,6 +283,12 @@ func TestUnknownPartsAreKept(t *testing.T) {
 	}
 }
 
+func TestRounds(t *testing.T) {
+	if one, two := bench.Rounds(1), bench.Rounds(2); one != "1 round" || two != "2 rounds" {
+		t.Errorf("%q, %q", one, two)
+	}
+}
+
 func TestBrokenPartIsNamed(t *testing.T) {
 	b, err := json.Marshal(full(t))
 	if err != nil {

@@ -144,7 +144,7 @@ func tooShort(r *Result) []Finding {
 			continue
 		}
 		longest = max(longest, most)
-		evidence = append(evidence, fmt.Sprintf("%s: %d rounds of at most %.2g s", c.Name, len(c.Samples), most))
+		evidence = append(evidence, fmt.Sprintf("%s: %s of at most %.2g s", c.Name, Rounds(len(c.Samples)), most))
 	}
 	return Found(evidence, Finding{
 		ID: "too-short", Severity: Warn,

@@ -77,7 +77,7 @@ func status(r *bench.Result, c *bench.Case) report.Cell {
 // status, and in addition the durability and how much the rounds differ.
 func delayTable(r *bench.Result, ref *Reference) report.Table {
 	t := report.Table{
-		Title: fmt.Sprintf("Averages of %d rounds", r.Experiment.Rounds),
+		Title: "Averages of " + bench.Rounds(r.Experiment.Rounds),
 		Columns: []report.Column{
 			{Name: "delay"},
 			{Name: "durability"},

@@ -67,7 +67,7 @@ func (g *Goal) JudgeCases(against, side *bench.Case) (Target, bool) {
 }
 
 func (g *Goal) target(got bench.Interval, unit, evidence string) Target {
-	t := Target{Claim: g.Claim, Got: got, Unit: unit, Evidence: fmt.Sprintf("%s: %s, %d rounds", g.Experiment, evidence, got.N)}
+	t := Target{Claim: g.Claim, Got: got, Unit: unit, Evidence: fmt.Sprintf("%s: %s, %s", g.Experiment, evidence, bench.Rounds(got.N))}
 	t.Want, t.Verdict = Decide(got, g.Min, g.Max, unit)
 	return t
 }

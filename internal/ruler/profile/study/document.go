@@ -150,11 +150,7 @@ func setting(r *bench.Result) string {
 	for _, k := range slices.Sorted(maps.Keys(r.Experiment.Factors)) {
 		parts = append(parts, k+" "+r.Experiment.Factors[k])
 	}
-	rounds := "1 round"
-	if n := r.Experiment.Rounds; n != 1 {
-		rounds = fmt.Sprintf("%d rounds", n)
-	}
-	text := fmt.Sprintf("%s loop; %s. Each case ran in %s, in turn with the others.", r.Experiment.Loop, strings.Join(parts, ", "), rounds)
+	text := fmt.Sprintf("%s loop; %s. Each case ran in %s, in turn with the others.", r.Experiment.Loop, strings.Join(parts, ", "), bench.Rounds(r.Experiment.Rounds))
 	if r.Partial {
 		text += " The run was interrupted: the figures cover the part that ran."
 	}
