@@ -150,7 +150,7 @@ Exit code 3: the file is damaged, or the cluster does not hold its keys afterwar
 			}
 			defer func() { err = errors.Join(err, end()) }()
 			if _, err := dump.Check(file); err != nil { // before connecting to the cluster
-				return ofDump(args[0], err)
+				return fmt.Errorf("%w; nothing was written", ofDump(args[0], err))
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				i.Client, i.Dump, i.Patience = c, file, k.timeout
@@ -176,7 +176,7 @@ func ofDump(name string, err error) error {
 	var notEmpty *dump.NotEmptyError
 	switch {
 	case errors.As(err, &damaged):
-		return cli.Shortfall(fmt.Errorf("%s: %w; nothing was written", name, err))
+		return cli.Shortfall(fmt.Errorf("%s: %w", name, err))
 	case errors.As(err, &differ):
 		return cli.Shortfall(err)
 	case errors.As(err, &notEmpty):

@@ -174,6 +174,14 @@ func TestKVExportImport(t *testing.T) {
 	program.Refuse(t, cli.ExitShortfall, []string{"cut short", "nothing was written"}, "kv", "import", to.at(), "--overwrite", list)
 }
 
+// A dump that goes bad after it was checked: some of it may be written.
+func TestDamageDuringAnImport(t *testing.T) {
+	err := ofDump("backup.kv", fmt.Errorf("after 3 keys of this run: %w", &dump.DamagedError{Line: 5, Why: "nonsense"}))
+	if got := err.Error(); got != "backup.kv: after 3 keys of this run: line 5: nonsense" || cli.ExitCode(err) != cli.ExitShortfall {
+		t.Errorf("exit code %d: %s", cli.ExitCode(err), got)
+	}
+}
+
 // TestKVImportGoesOn kills an import in its middle, and a leader in the middle of the
 // next one.
 func TestKVImportGoesOn(t *testing.T) {
