@@ -117,7 +117,7 @@ func begin(ctx context.Context, s Storage, opts Options) (*Writer, error) {
 		return nil, err
 	}
 	if err := w.settle(ctx); err != nil {
-		return nil, errors.Join(err, w.leave(context.WithoutCancel(ctx), false))
+		return nil, errors.Join(err, errors.Join(w.leave(context.WithoutCancel(ctx), false)...))
 	}
 	return w, nil
 }
@@ -196,7 +196,7 @@ func resume(ctx context.Context, s Storage, opts Options, label string) (*Writer
 		err = w.inherit(held)
 	}
 	if err != nil {
-		return nil, errors.Join(w.lock.why(err), w.leave(context.WithoutCancel(ctx), true))
+		return nil, errors.Join(w.lock.why(err), errors.Join(w.leave(context.WithoutCancel(ctx), true)...))
 	}
 	return w, nil
 }

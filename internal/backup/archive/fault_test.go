@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -446,6 +447,53 @@ func (o *failingObject) Write(p []byte) (int, error) {
 	}
 	return o.ObjectWriter.Write(p)
 }
+
+// TestFailOnAFullStorage names what fails besides: only that the storage is full is said once.
+func TestFailOnAFullStorage(t *testing.T) {
+	t.Parallel()
+	s := &fullStorage{Storage: localRepo(t).Storage(), abort: errors.New("boom")}
+	w, err := Create(t.Context(), NewRepository(s), Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeChunk(t.Context(), w, ChunkInfo{Path: "x/y"}, noise(1, 1<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Chunk(t.Context(), ChunkInfo{Path: "x/z"}); err != nil {
+		t.Fatal(err)
+	}
+	s.full.Store(true)
+	err = w.Fail(fmt.Errorf("write x/z: %w", ErrFull))
+	if !errors.Is(err, s.abort) || strings.Count(err.Error(), ErrFull.Error()) != 1 {
+		t.Errorf("on a full storage: %v", err)
+	}
+}
+
+// fullStorage cannot abort an object, and takes no further one once it is full.
+type fullStorage struct {
+	Storage
+	full  atomic.Bool
+	abort error
+}
+
+func (s *fullStorage) Put(ctx context.Context, name string, data []byte) error {
+	if s.full.Load() {
+		return ErrFull
+	}
+	return s.Storage.Put(ctx, name, data)
+}
+
+func (s *fullStorage) Create(ctx context.Context, name string) (ObjectWriter, error) {
+	o, err := s.Storage.Create(ctx, name)
+	return &unabortable{o, s.abort}, err
+}
+
+type unabortable struct {
+	ObjectWriter
+	err error
+}
+
+func (o *unabortable) Abort() error { return errors.Join(o.err, o.ObjectWriter.Abort()) }
 
 func TestVerifyEndsWithItsContext(t *testing.T) {
 	t.Parallel()

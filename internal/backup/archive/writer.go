@@ -280,11 +280,7 @@ func (w *Writer) Fail(cause error) error {
 		case <-timer.C: // Abort cancels them, and then what waits for them
 		}
 	}
-	err := w.Abort(w.Stats().Complete() > 0)
-	if errors.Is(cause, ErrFull) && errors.Is(err, ErrFull) {
-		return cause // a full storage does not take the end of the lock either, which then expires
-	}
-	return errors.Join(cause, err)
+	return errors.Join(cause, w.abort(w.Stats().Complete() > 0, cause))
 }
 
 // forget subtracts what an aborted chunk had counted.
@@ -384,7 +380,11 @@ func (s Stats) Complete() int { return s.Chunks + s.ResumedChunks }
 // Abort ends the backup without a manifest and releases the lock. With keep, its complete
 // chunks and the journal remain for a later Resume; otherwise everything is deleted. Chunks
 // that are still open are aborted. Abort after Finish does nothing.
-func (w *Writer) Abort(keep bool) error {
+func (w *Writer) Abort(keep bool) error { return w.abort(keep, nil) }
+
+// abort is Abort after a failure, whose cause it does not repeat: a full storage does not take the
+// end of the lock either, which then expires.
+func (w *Writer) abort(keep bool, cause error) error {
 	w.mu.Lock()
 	if w.ended {
 		w.mu.Unlock()
@@ -404,7 +404,10 @@ func (w *Writer) Abort(keep bool) error {
 	// must not hang either.
 	ctx, cancel := context.WithTimeout(context.Background(), runPatience)
 	defer cancel()
-	errs = append(errs, w.leave(ctx, keep && w.journal != nil))
+	errs = append(errs, w.leave(ctx, keep && w.journal != nil)...)
+	if errors.Is(cause, ErrFull) {
+		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrFull) })
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("abort backup %s: %w", w.opts.ID, err)
 	}
@@ -412,8 +415,7 @@ func (w *Writer) Abort(keep bool) error {
 }
 
 // leave ends the run of an unfinished backup.
-func (w *Writer) leave(ctx context.Context, keep bool) error {
-	var errs []error
+func (w *Writer) leave(ctx context.Context, keep bool) (errs []error) {
 	if w.journal != nil {
 		errs = append(errs, w.journal.close())
 	}
@@ -430,7 +432,7 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 		defer cancel()
 		errs = append(errs, removeBackup(ctx, w.storage, w.dir))
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func sortedChunks(m map[string]Chunk) []Chunk {
