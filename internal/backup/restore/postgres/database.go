@@ -130,8 +130,12 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 		err = d.fit(ctx)
 	}
 	if err == nil && d.opts.Resume && !d.opts.DryRun { // the sessions of another restore are not ended
+		begun := journal.Begun()
 		if err = takeOver(ctx, d.main); err == nil {
 			journal, err = openJournal(ctx, d.main, d)
+		}
+		if err == nil && begun && !journal.Begun() { // a run whose sessions takeOver may not end
+			err = restore.Refuse("nothing to continue: the restore that this one waited for has ended, and the database is as complete as that one has reported")
 		}
 	}
 	if err != nil {

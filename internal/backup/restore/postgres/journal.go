@@ -47,7 +47,7 @@ func openJournal(ctx context.Context, s *pg.Session, d *database) (*restore.Jour
 	switch pg.ErrorCode(err) {
 	case pgwire.CodeUndefinedTable: // the restore has ended while this one waited for it
 		return &restore.Journal{}, nil
-	case "55P03": // lock_not_available
+	case pgwire.CodeLockNotAvailable:
 		return nil, journalLocked(ctx, s)
 	}
 	if err != nil {

@@ -90,7 +90,7 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 }
 
 // TestResumeBesideRowSecurity resumes a restore by a user who cannot count the rows of their own
-// unlogged table because of row security.
+// unlogged table because of row security, nor end the sessions of others.
 func TestResumeBesideRowSecurity(t *testing.T) {
 	r := newRig(t, server(t), `CREATE UNLOGGED TABLE secret AS SELECT g FROM generate_series(1, 100) g;
 ALTER TABLE secret ENABLE ROW LEVEL SECURITY; ALTER TABLE secret FORCE ROW LEVEL SECURITY; CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
@@ -100,6 +100,30 @@ ALTER TABLE secret ENABLE ROW LEVEL SECURITY; ALTER TABLE secret FORCE ROW LEVEL
 	r.admin("DROP ROLE IF EXISTS keeper", "CREATE ROLE keeper LOGIN", "ALTER DATABASE "+pg.Ident(target)+" OWNER TO keeper")
 	dsn := strings.Replace(r.p.DSN(target), "postgres@", "keeper@", 1)
 	r.interrupted(restore.Options{DSN: dsn, NoOwner: true, Jobs: 1}, func(stop func()) { stop() })
+
+	// A session that keeper may not end finishes the restore meanwhile.
+	other := connect(t, r.p.DSN(target))
+	run := func(sql string) {
+		t.Helper()
+		if err := other.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(load.HoldLock)
+	done := start(func() error {
+		_, err := r.restore(restore.Options{DSN: dsn, NoOwner: true, Resume: true})
+		return err
+	})
+	r.until(target, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'", "t")
+	run("ALTER SCHEMA weir_restore RENAME TO kept")
+	run("SELECT pg_advisory_unlock_all()")
+	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "nothing to continue: the restore that this one waited for has ended") {
+		t.Errorf("the journal has gone: %v", err)
+	}
+	if got := r.psql(target, "SELECT to_regnamespace('weir_restore') IS NULL"); got != "t" {
+		t.Error("there is a new journal")
+	}
+	run("ALTER SCHEMA kept RENAME TO weir_restore")
 	if _, err := r.restore(restore.Options{DSN: dsn, NoOwner: true, Resume: true}); err != nil {
 		t.Fatal(err)
 	}

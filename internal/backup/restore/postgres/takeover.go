@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // restoreLock is an advisory lock that all sessions of a restore share, in the database that it
@@ -44,7 +45,7 @@ func takeOver(ctx context.Context, s *pg.Session) error {
 		return fmt.Errorf("end the sessions of the interrupted restore: %w", err)
 	}
 	wait := fmt.Sprintf("SET lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock(%d), pg_catalog.pg_advisory_unlock(%[2]d); SET lock_timeout = 0", takeOverPatience.Milliseconds(), restoreLock)
-	if err := s.Exec(ctx, wait); pg.ErrorCode(err) == "55P03" {
+	if err := s.Exec(ctx, wait); pg.ErrorCode(err) == pgwire.CodeLockNotAvailable {
 		return fmt.Errorf("sessions of the interrupted restore are still running after %s: at first those with process ids %s; end them, and resume again", takeOverPatience, strings.Join(pids, ", "))
 	} else if err != nil {
 		return fmt.Errorf("wait for the sessions of the interrupted restore: %w", err)
