@@ -97,7 +97,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	started := time.Now()
 	path := r.dataPath(t, p)
 	r.claim(path)
-	share := r.opts.Progress.Piece(t.bytes / int64(len(t.parts))) // progress counts bytes on disk
+	piece := r.opts.Progress.Piece(t.bytes / int64(len(t.parts))) // progress counts bytes on disk
 	if c, ok := r.w.Done(path); ok {
 		var sum my.RowSum
 		holds, err := r.holds(ctx, s, t, p, c, &sum)
@@ -106,7 +106,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 		}
 		if holds {
 			t.finish(c.Rows, c.PlainBytes, sum, started, true)
-			share.Done(c.Rows)
+			piece.Done(c.Rows)
 			return nil
 		}
 		if err := r.w.Discard(ctx, path); err != nil {
@@ -129,7 +129,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	rows, err := r.read(ctx, s, t, p, &sum, func(b []byte) error {
 		plain += int64(len(b))
 		r.moved.Add(int64(len(b)))
-		share.Add(int64(len(b)))
+		piece.Add(int64(len(b)))
 		_, err := chunk.Write(b)
 		return err
 	})
@@ -142,7 +142,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 		return err
 	}
 	t.finish(rows, plain, sum, started, false)
-	share.Done(rows)
+	piece.Done(rows)
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	started := time.Now()
 	path := d.dataPath(t, part)
 	d.claim(d.name, path)
-	share := d.opts.Progress.Piece(t.bytes / int64(t.parts)) // progress counts bytes on disk
+	piece := d.opts.Progress.Piece(t.bytes / int64(t.parts)) // progress counts bytes on disk
 	if c, ok := d.w.Done(path); ok {
 		holds, sum, err := d.holds(ctx, w, t, part, c)
 		if err != nil {
@@ -88,7 +88,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		}
 		if holds {
 			t.finish(c.Rows, c.PlainBytes, sum, started, true)
-			share.Done(c.Rows)
+			piece.Done(c.Rows)
 			return nil
 		}
 		if err := d.w.Discard(ctx, path); err != nil {
@@ -114,7 +114,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	rows, waited, err := d.copy(ctx, w, t, part, func(p []byte) error {
 		bytes += int64(len(p))
 		d.read.Add(int64(len(p)))
-		share.Add(int64(len(p)))
+		piece.Add(int64(len(p)))
 		if d.opts.Checksums {
 			if err := sum.Write(p); err != nil {
 				return err
@@ -135,7 +135,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		return err
 	}
 	t.finish(rows, bytes, &sum, started, false)
-	share.Done(rows)
+	piece.Done(rows)
 	return nil
 }
 
