@@ -107,10 +107,37 @@ func (r *rig) standbys(names string) {
 	r.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
 	r.exec("SELECT pg_reload_conf()")
 	r.eventually("the setting holds", r.holds("current_setting('synchronous_standby_names') = '"+names+"'"))
-	// Commits wait from when the checkpointer has read the file, which may be later. It has when
-	// it begins its second checkpoint: the first may have been asked for before it was signaled.
-	r.exec("CHECKPOINT")
-	r.exec("CHECKPOINT")
+	if names == "" {
+		return
+	}
+	// Commits wait from when the checkpointer has read the file, which may be later.
+	probe := r.conn()
+	var pid int
+	r.check(probe.QueryRowContext(r.ctx(), "SELECT pg_backend_pid() FROM set_config('synchronous_commit', 'on', false)").Scan(&pid))
+	waiting := r.holds(fmt.Sprintf("EXISTS (SELECT FROM pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep')", pid))
+	r.eventually("a commit waits", func() bool {
+		done := make(chan error, 1)
+		go func() {
+			_, err := probe.ExecContext(r.ctx(), "SELECT pg_logical_emit_message(true, 'probe', '')")
+			done <- err
+		}()
+		var waits, ended bool
+		r.eventually("a commit waits, or ends", func() bool {
+			select {
+			case err := <-done:
+				r.check(err)
+				ended = true
+			default:
+				waits = waiting()
+			}
+			return ended || waits
+		})
+		if waits {
+			r.exec(fmt.Sprintf("SELECT pg_cancel_backend(%d)", pid)) // the wait, not the commit
+			r.check(<-done)
+		}
+		return waits
+	})
 }
 
 // tailBesideStandbys follows the log of a server whose commits wait for a standby that is not

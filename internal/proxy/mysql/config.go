@@ -103,6 +103,7 @@ func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRela
 func Defaults() Config {
 	c := Config{}.withDefaults()
 	c.MySQL.Dial, c.ownDial = nil, false
+	c.held, c.sharedOut = 0, 0 // of tests
 	return c
 }
 
