@@ -14,6 +14,10 @@ type Journal struct{ done map[string]bool }
 // StepRestored is the last step: after it, only the journal has to be removed.
 const StepRestored = "restored"
 
+// ErrEnded refuses to continue a restore that has ended while this one waited for its sessions,
+// which it was not allowed to end.
+var ErrEnded = Refuse("nothing to continue: the restore that this one waited for has ended, and the database is as complete as that one has reported")
+
 // Identity returns the step that identifies the restore: the database of a backup, and the part
 // of it that the options select.
 func (o *Options) Identity(backup, database string) string {

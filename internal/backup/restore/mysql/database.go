@@ -27,6 +27,7 @@ type database struct {
 	missed  []*my.Entry // of others, those that could not be made
 	main    *my.Session
 	journal *restore.Journal
+	begun   bool // there was a journal before takeOver
 
 	moved atomic.Int64 // bytes of rows, to adapt the number of workers
 }
@@ -222,6 +223,9 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 	}
 	if err != nil || b.Begun() {
 		return b, err
+	}
+	if d.begun {
+		return nil, restore.ErrEnded
 	}
 	if err := d.fit(ctx); err != nil || d.opts.DryRun {
 		return b, err

@@ -329,15 +329,38 @@ func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
 		if err := load.Hold(t.Context(), killed, target); err != nil {
 			t.Fatal(err)
 		}
-		r.exec(killed, "START TRANSACTION", "INSERT INTO t VALUES (1)", "INSERT INTO weir_restore VALUES ('it will not end')")
 		o.Resume, o.Verify = true, restore.VerifyRows
+
+		// An account that may not end this session waits until it has finished the restore.
+		r.client("", "CREATE USER own; GRANT ALL ON "+target+".* TO own")
+		t.Cleanup(func() { r.admin("DROP USER own") })
+		waiting := o
+		waiting.DSN = strings.Replace(o.DSN, "root@", "own@", 1)
+		done := begin(func() error {
+			_, err := r.restoreCtx(t.Context(), waiting)
+			return err
+		})
+		testkit.Eventually(t, "the restore waits for the session's lock", func() bool {
+			row, err := killed.Row(t.Context(), "SELECT count(*) FROM information_schema.processlist WHERE user = 'own' AND info LIKE 'SELECT GET_LOCK(%' AND info NOT LIKE '%, 0)'")
+			return len(done) > 0 || err == nil && row[0] != "0"
+		})
+		r.exec(killed, "RENAME TABLE weir_restore TO kept", "DO RELEASE_ALL_LOCKS()")
+		if err := finished(t, done); !errors.Is(err, restore.ErrEnded) {
+			t.Errorf("the journal has gone: %v", err)
+		}
+		r.exec(killed, "RENAME TABLE kept TO weir_restore")
+		if err := load.Hold(t.Context(), killed, target); err != nil {
+			t.Fatal(err)
+		}
+
+		r.exec(killed, "START TRANSACTION", "INSERT INTO t VALUES (1)", "INSERT INTO weir_restore VALUES ('it will not end')")
 		another := o
 		another.SchemaOnly = true
 		if _, err := r.restoreCtx(t.Context(), another); err == nil || !strings.Contains(err.Error(), "another part") {
 			t.Errorf("another part is resumed: %v", err)
 		}
 		r.exec(killed, "DO 1") // the refused restore has not ended it
-		done := begin(func() error {
+		done = begin(func() error {
 			_, err := r.restoreCtx(t.Context(), o)
 			return err
 		})

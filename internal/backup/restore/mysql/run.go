@@ -111,7 +111,11 @@ func (r *runner) all(ctx context.Context) error {
 		there := slices.DeleteFunc(slices.Clone(all), func(d *database) bool { return !existing[r.fold(d.target)] })
 		// All journals are checked first: the sessions of another restore are not ended.
 		for _, step := range []func(*database, context.Context) error{
-			func(d *database, ctx context.Context) error { _, err := openJournal(ctx, d); return err },
+			func(d *database, ctx context.Context) error {
+				b, err := openJournal(ctx, d)
+				d.begun = b.Begun()
+				return err
+			},
 			func(d *database, ctx context.Context) error { return loader{d}.takeOver(ctx) },
 		} {
 			if err := r.each(ctx, there, step); err != nil {

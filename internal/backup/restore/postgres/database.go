@@ -134,8 +134,8 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Journal, 
 		if err = takeOver(ctx, d.main); err == nil {
 			journal, err = openJournal(ctx, d.main, d)
 		}
-		if err == nil && begun && !journal.Begun() { // a run whose sessions takeOver may not end
-			err = restore.Refuse("nothing to continue: the restore that this one waited for has ended, and the database is as complete as that one has reported")
+		if err == nil && begun && !journal.Begun() {
+			err = restore.ErrEnded
 		}
 	}
 	if err != nil {
