@@ -38,4 +38,15 @@ func TestOtherEncodings(t *testing.T) {
 	if left := r.read(l); len(left) != 0 {
 		t.Errorf("%d rows are left", len(left))
 	}
+	l.stop()
+	<-l.watched // the session is this test's now
+	if pid, err := (poolCheckSession{l.lock}).Number(r.ctx()); err != nil || pid != l.pid {
+		t.Errorf("a heartbeat has process %d, %v, want %d", pid, err, l.pid)
+	}
+	l.release()
+	held, err := advisoryHeld(r.ctx(), s.pool, l.names.leaseKey(0))
+	r.check(err)
+	if held {
+		t.Error("the lock is held after its release")
+	}
 }

@@ -134,8 +134,8 @@ func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	results, err := c.PgConn().Exec(ctx, "SELECT "+placeText).ReadAll()
-	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1 || string(results[0].Rows[0][0]) != l.place) {
+	place, err := simpleValue(ctx, c, "SELECT "+placeText)
+	if err == nil && string(place) != l.place {
 		err = errElsewhere
 	}
 	if err != nil {
@@ -368,9 +368,8 @@ func (l *lease) Close() error {
 func (l *lease) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
 	defer cancel()
-	var released *bool
-	err := l.lock.QueryRow(ctx, "SELECT CASE pg_backend_pid() WHEN $1::int4 THEN pg_advisory_unlock($2::int8) END",
-		pgx.QueryExecModeSimpleProtocol, l.pid, l.names.leaseKey(l.shard)).Scan(&released)
+	released, err := simpleValue(ctx, l.lock, fmt.Sprintf("SELECT CASE pg_backend_pid() WHEN %d THEN pg_advisory_unlock('%d') END",
+		l.pid, l.names.leaseKey(l.shard)))
 	if err == nil && released == nil {
 		l.store.pooled.Moved()
 	}

@@ -28,7 +28,6 @@ func (s *Store) Check(ctx context.Context) error {
 			return nil, err
 		}
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may lose what was prepared
-		cfg.RuntimeParams["standard_conforming_strings"] = "on"    // pgx asks for it in that mode
 		c, err := pgx.ConnectConfig(ctx, cfg)
 		if err != nil {
 			return nil, err
@@ -97,10 +96,12 @@ func askWeir(ctx context.Context, conn *pgconn.PgConn) error {
 // poolCheckSession implements [pooled.Session].
 type poolCheckSession struct{ conn *pgx.Conn }
 
-// Number uses the simple protocol, with which nothing is prepared.
-func (c poolCheckSession) Number(ctx context.Context) (pid int64, err error) {
-	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
-	return pid, err
+func (c poolCheckSession) Number(ctx context.Context) (int64, error) {
+	pid, err := simpleValue(ctx, c.conn, "SELECT pg_catalog.pg_backend_pid()")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(pid), 10, 64)
 }
 
 func (c poolCheckSession) Begin(ctx context.Context) (pooled.Tx, error) {

@@ -177,12 +177,22 @@ const safeSearchPath = pgrepl.ServersOwn + "; "
 // isServerConn reports whether a connection leads directly to the server: a pooler reports
 // another process id at login.
 func isServerConn(ctx context.Context, c *pgx.Conn) (bool, error) {
-	results, err := c.PgConn().Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
+	pid, err := simpleValue(ctx, c, "SELECT pg_catalog.pg_backend_pid()")
+	return err == nil && string(pid) == strconv.FormatUint(uint64(c.PgConn().PID()), 10), err
+}
+
+// simpleValue returns the value that a query selects, as text; nil is NULL. It uses the simple
+// protocol, with which nothing is prepared. pgx's mode of that name refuses sessions with
+// standard_conforming_strings = off.
+func simpleValue(ctx context.Context, c *pgx.Conn, query string) ([]byte, error) {
+	results, err := c.PgConn().Exec(ctx, query).ReadAll()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	pid := strconv.FormatUint(uint64(c.PgConn().PID()), 10)
-	return len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == pid, nil
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return nil, pgx.ErrNoRows
+	}
+	return results[0].Rows[0][0], nil
 }
 
 // setUTF8 sets the client encoding to UTF-8, whatever the encoding of the database or the
