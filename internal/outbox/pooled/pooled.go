@@ -12,7 +12,9 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// patience bounds a check: a pooler without a free connection makes it wait.
+// patience bounds each part of a check: a pooler without a free connection makes it wait. Not the
+// whole: behind a pooler that is far away, or slow to log in to, the new sessions of all rounds take
+// longer.
 const patience = 15 * time.Second
 
 // rounds is how often a session is checked; poolerRounds is how often if there certainly is
@@ -87,12 +89,12 @@ func (c *Check) Run(ctx context.Context, look func(context.Context) (Path, error
 	if err := c.Err(); err != nil || fine {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	path := Unknown
 	var err error
 	if look != nil {
-		path, err = look(ctx)
+		looking, cancel := context.WithTimeout(ctx, patience)
+		path, err = look(looking)
+		cancel()
 	}
 	if err == nil && path != Direct {
 		err = compare(ctx, path, open)
@@ -107,12 +109,14 @@ func (c *Check) Run(ctx context.Context, look func(context.Context) (Path, error
 }
 
 func compare(ctx context.Context, path Path, open func(context.Context) (Session, error)) error {
-	s, err := open(ctx)
+	opening, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := open(opening)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer s.Close()
-	first, err := s.Number(ctx)
+	first, err := s.Number(opening)
 	if err != nil {
 		return err
 	}
@@ -129,6 +133,8 @@ func compare(ctx context.Context, path Path, open func(context.Context) (Session
 
 // checkBeside opens the other sessions, and checks s some times.
 func checkBeside(ctx context.Context, s Session, first int64, times int, open func(context.Context) (Session, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var rest [busySessions]Session
 	for i := range rest {
 		other, err := open(ctx)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirdb/weir/outbox"
 )
@@ -155,4 +157,22 @@ func TestPoolersAreSeenLater(t *testing.T) {
 			t.Errorf("after a session has moved: %v", err)
 		}
 	}
+}
+
+// A relay behind a pooler to which a login takes long starts all the same.
+func TestSlowLogins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool{}
+		slow := func(ctx context.Context) (Session, error) {
+			time.Sleep(2 * time.Second)
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return p.open(ctx)
+		}
+		var c Check
+		if err := c.Run(t.Context(), answer(Pooler, nil), slow); err != nil {
+			t.Error(err)
+		}
+	})
 }
