@@ -260,19 +260,47 @@ func (l *lease) stay(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		c, err := l.s.fresh(ctx)
-		if err != nil {
-			continue // the lease does not depend on it
-		}
-		var readOnly string
-		asking, cancel := context.WithTimeout(ctx, l.s.patience)
-		err = c.QueryRowContext(asking, "SELECT @@global.read_only").Scan(&readOnly)
-		cancel()
-		if err == nil && c.place != l.c.place && !isOn(readOnly) {
+		// The lease does not depend on a look that fails.
+		if to := look(ctx, l.s); to.primary && to.place != l.c.place {
 			_ = l.lose(errElsewhere) // Lost says it
 		}
+	}
+}
+
+// sight is what a look where the address leads has found.
+type sight struct {
+	at      time.Time
+	place   string
+	primary bool // the server accepts writes; false if the look failed
+}
+
+// look looks where the address leads. Leases of one store look at about the same time, and share a
+// look: it borrows the pool's idle connections.
+func look(ctx context.Context, s *Store) sight {
+	select {
+	case s.looking <- struct{}{}:
+		defer func() { <-s.looking }()
+	case <-ctx.Done():
+		return sight{}
+	}
+	// Less than leaderPatience: a lease must not believe what was seen before it began.
+	if time.Since(s.looked.at) < s.leaderPatience/4 {
+		return s.looked
+	}
+	found := sight{at: time.Now()}
+	c, err := s.fresh(ctx)
+	if err == nil {
+		var readOnly string
+		asking, cancel := context.WithTimeout(ctx, s.patience)
+		err = c.QueryRowContext(asking, "SELECT @@global.read_only").Scan(&readOnly)
+		cancel()
+		found.place, found.primary = c.place, err == nil && !isOn(readOnly)
 		c.discard()
 	}
+	if ctx.Err() == nil { // else it is this lease that has ended
+		s.looked = found
+	}
+	return found
 }
 
 // watch checks the session that holds the lock at every heartbeat.

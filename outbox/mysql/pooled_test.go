@@ -79,8 +79,8 @@ func TestCheckSeesPoolers(t *testing.T) {
 	})
 }
 
-// A leader that the check has not refused ends when another connection than that of its lock
-// answers, and nobody leads after it.
+// A leader or a claimer that the check has not refused ends when another connection than that of
+// its lock answers, and nobody leads after it.
 func TestLeaderSeesThatItsSessionMoves(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
@@ -96,6 +96,12 @@ func TestLeaderSeesThatItsSessionMoves(t *testing.T) {
 		if _, err := s.Announce(t.Context()); !errors.Is(err, outbox.ErrPooled) {
 			t.Errorf("claim: %v, want ErrPooled", err)
 		}
+		db = database(t, m) // the pooler keeps the leader's lock
+		migrated(t, m, db, Options{}, outbox.Plan{})
+		p, err := lentStore(t, m, db, 2).Announce(t.Context())
+		check(t, err)
+		testkit.Receive(t, "the claims are lost", p.Lost())
+		_ = p.Close()
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 type presence struct {
 	s    *Store
 	c    *session
+	same string // an expression: whether the session is the one that announced
 	stop context.CancelFunc
 	done chan struct{} // closed when watch has ended
 	lost chan struct{}
@@ -46,38 +47,43 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	if err != nil {
 		return nil, s.fail("announce claims on", err)
 	}
-	if err := c.announce(ctx, s, v); err != nil {
+	same, err := c.announce(ctx, s, v)
+	if err != nil {
 		c.discard()
 		return nil, s.fail("announce claims on", err)
 	}
-	p := &presence{s: s, c: c, done: make(chan struct{}), lost: make(chan struct{})}
+	p := &presence{s: s, c: c, same: same, done: make(chan struct{}), lost: make(chan struct{})}
 	ctx, p.stop = context.WithCancel(context.Background())
 	go p.watch(ctx) // Close ends it
 	return p, nil
 }
 
-func (c *session) announce(ctx context.Context, s *Store, v *server) error {
+// announce takes a lock. It returns an expression that is true in this session alone.
+func (c *session) announce(ctx context.Context, s *Store, v *server) (same string, err error) {
 	if err := c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", idleTimeout)); err != nil {
-		return err
+		return "", err
 	}
+	same = fmt.Sprintf("CONNECTION_ID() = %d", c.id)
 	for i := range claimLocks {
-		got, err := c.lock(ctx, v.claimLock(s, i), 0)
+		name := v.claimLock(s, i)
+		got, err := c.lock(ctx, name, 0)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if got {
+			same = "COALESCE(IS_USED_LOCK('" + name + "') = CONNECTION_ID(), FALSE)"
 			break
 		}
 	}
 	var owner string
-	err := c.QueryRowContext(ctx, s.sql("SELECT owner FROM {lease} WHERE IS_USED_LOCK(CONCAT('"+v.lockName(s, "")+"', shard)) IS NOT NULL LIMIT 1")).Scan(&owner)
+	err = c.QueryRowContext(ctx, s.sql("SELECT owner FROM {lease} WHERE IS_USED_LOCK(CONCAT('"+v.lockName(s, "")+"', shard)) IS NOT NULL LIMIT 1")).Scan(&owner)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
+		return "", fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
 	case !errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("look for a leader: %w", err)
+		return "", fmt.Errorf("look for a leader: %w", err)
 	}
-	return nil
+	return same, nil
 }
 
 // refuseClaims refuses to lead beside relays that claim with SKIP LOCKED.
@@ -96,7 +102,7 @@ func (c *session) refuseClaims(ctx context.Context, s *Store, v *server) error {
 	return nil
 }
 
-// watch keeps the session alive and closes lost when it has ended.
+// watch keeps the session alive and closes lost when it has ended, or another one answers.
 func (p *presence) watch(ctx context.Context) {
 	defer close(p.done)
 	tick := time.NewTicker(heartbeat)
@@ -108,9 +114,13 @@ func (p *presence) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.patience)
-		err := p.c.exec(asking, "DO 1")
+		var same bool
+		err := p.c.QueryRowContext(asking, "SELECT "+p.same).Scan(&same)
 		cancel()
-		if err != nil {
+		if err == nil && !same {
+			p.s.pooled.Moved()
+		}
+		if err != nil || !same {
 			close(p.lost)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -24,7 +25,7 @@ type session struct {
 	used       time.Time
 	gone       bool // discarded
 	keysOnly   bool // the binary log gets the keys of changed rows alone
-	generation int  // Store.era when it began
+	generation int  // Store.generation when it began
 }
 
 // settings override those of the server and the pool: reads take no locks and see committed
@@ -43,7 +44,7 @@ var errClosed = errors.New("the store is closed")
 
 // session borrows a session; the caller releases it.
 func (s *Store) session(ctx context.Context) (*session, error) {
-	for {
+	for hangs := false; ; {
 		s.mu.Lock()
 		closed, n := s.closed, len(s.idle)
 		var c *session
@@ -57,7 +58,7 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 			return nil, errClosed
 		case c == nil:
 			return s.newSession(ctx, era)
-		case c.generation != era || c.place != place:
+		case hangs, c.generation != era, c.place != place:
 			c.discard()
 			continue
 		case time.Since(c.used) < time.Second:
@@ -66,6 +67,7 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 		// The server may have restarted, or hang.
 		asking, cancel := context.WithTimeout(ctx, s.patience)
 		err := c.PingContext(asking)
+		hangs = asking.Err() != nil // and the others will not answer either
 		cancel()
 		if err == nil {
 			return c, nil
@@ -115,8 +117,7 @@ func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 	return c, nil
 }
 
-// renew discards a session for one that is certainly on the server that the address leads to
-// now. Later sessions are on that server.
+// renew discards a session for a fresh one. Later sessions are on its server.
 func (s *Store) renew(ctx context.Context, old *session) (*session, error) {
 	if old != nil {
 		old.discard()
@@ -131,8 +132,10 @@ func (s *Store) renew(ctx context.Context, old *session) (*session, error) {
 	return c, nil
 }
 
-// fresh returns a session of a new connection, for which it borrows all idle ones from the pool.
-// If the pool may not open any more, it closes one of them.
+// fresh returns a session of a new connection, which is on the server that the address leads to
+// now: it borrows all idle connections of the pool, so that the pool opens one. If the pool may not
+// open any more, it closes one of them. The session may be of an old connection all the same, if
+// the application releases one meanwhile; the next look finds out.
 func (s *Store) fresh(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	era := s.generation
@@ -140,21 +143,43 @@ func (s *Store) fresh(ctx context.Context) (*session, error) {
 	patience := max(s.patience, connectPatience)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	pool := s.db.Stats()
+	// One at a time: two that each hold a half of the connections would wait for each other.
+	s.borrowing.Lock()
+	idle := borrowIdle(ctx, s.db, s.patience/borrowShare)
+	giveBack := sync.OnceFunc(func() {
+		for _, conn := range idle {
+			_ = conn.Close() // it goes back to the pool
+		}
+		s.borrowing.Unlock()
+	})
+	defer giveBack()
+	defer time.AfterFunc(s.patience/borrowShare, giveBack).Stop() // the new one may hang
+	return s.connect(ctx, era, patience)
+}
+
+// borrowShare is which part of its patience a store borrows idle connections for, 0.1 s: the
+// application may have to wait for them.
+const borrowShare = 30
+
+// borrowIdle borrows the idle connections of a pool, and closes one of them if the pool is full.
+func borrowIdle(ctx context.Context, db *sql.DB, patience time.Duration) (idle []*sql.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	pool := db.Stats()
 	full := pool.MaxOpenConnections > 0 && pool.OpenConnections >= pool.MaxOpenConnections
 	for range pool.Idle {
-		conn, err := s.db.Conn(ctx)
+		conn, err := db.Conn(ctx)
 		if err != nil {
-			return nil, err
+			break // the application has taken the others
 		}
 		if full {
 			(&session{Conn: conn}).discard()
 			full = false
 			continue
 		}
-		defer func() { _ = conn.Close() }() // it goes back to the pool
+		idle = append(idle, conn)
 	}
-	return s.connect(ctx, era, patience)
+	return idle
 }
 
 // connectPatience is how long a server may take to accept a session. The address of one that
@@ -166,13 +191,13 @@ func (s *Store) connect(ctx context.Context, era int, patience time.Duration) (*
 	defer cancel()
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect: %w", err)
 	}
 	c := &session{Conn: conn, store: s, began: time.Now(), generation: era}
 	for _, text := range settings {
 		if err := c.exec(ctx, text); err != nil {
 			c.discard()
-			return nil, err
+			return nil, fmt.Errorf("prepare the session: %w", err)
 		}
 	}
 	err = conn.QueryRowContext(ctx, "SELECT CONNECTION_ID(), "+placeText).Scan(&c.id, &c.place)
@@ -181,7 +206,7 @@ func (s *Store) connect(ctx context.Context, era int, patience time.Duration) (*
 	}
 	if err != nil {
 		c.discard()
-		return nil, err
+		return nil, fmt.Errorf("look at the server: %w", err)
 	}
 	return c, nil
 }

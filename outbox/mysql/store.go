@@ -69,6 +69,10 @@ type Store struct {
 
 	pooled pooled.Check
 
+	borrowing sync.Mutex    // held while idle connections are borrowed: see fresh
+	looking   chan struct{} // has a value while a lease looks where the address leads
+	looked    sight         // guarded by looking
+
 	mu         sync.Mutex
 	idle       []*session
 	generation int    // of sessions: see expireSessions
@@ -118,7 +122,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // afterwards. It cannot follow the log: use Open for that.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts, patience: leasePatience, standbyPatience: standbyPatience, leaderPatience: leaderPatience, syncTimeout: defaultSyncTimeout}
+	s := &Store{db: db, opts: opts, patience: leasePatience, standbyPatience: standbyPatience, leaderPatience: leaderPatience, syncTimeout: defaultSyncTimeout, looking: make(chan struct{}, 1)}
 	s.sessions = s.session
 	s.schema, s.base = splitTable(opts.Table)
 	if n := len([]rune(s.base)); n == 0 || n > maxTable {
