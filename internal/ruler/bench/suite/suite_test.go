@@ -220,6 +220,15 @@ func TestLoadRefusesWhatIsNotWhole(t *testing.T) {
 	}
 }
 
+func TestLoadSaysWhetherTheDirectoryExists(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{dir: "holds no run of weir bench", filepath.Join(dir, "nosuch"): "no such file or directory"} {
+		if _, _, err := Load(path, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want fs.ErrNotExist that says %q", path, err, want)
+		}
+	}
+}
+
 func TestBrokenPromisesFallShort(t *testing.T) {
 	o := &Outcome{Results: []*bench.Result{{
 		Experiment: bench.Description{Name: "focus"},

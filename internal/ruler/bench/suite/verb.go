@@ -29,9 +29,12 @@ type Bench struct {
 	New   func() Run // returns an empty run, to load into
 }
 
-// Load reads the run in a directory. Its error matches fs.ErrNotExist if the directory holds
-// none of these benches.
+// Load reads the run in a directory. Its error matches fs.ErrNotExist if the directory does not
+// exist, or holds none of these benches.
 func Load(dir string, benches []Bench) (Run, *File, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, nil, fmt.Errorf("read run: %w", err)
+	}
 	for _, b := range benches {
 		run := b.New()
 		if err := b.File.Load(dir, run); !errors.Is(err, fs.ErrNotExist) {
