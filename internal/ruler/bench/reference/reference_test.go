@@ -400,6 +400,15 @@ func TestRunKeepsPagesAndResumes(t *testing.T) {
 	if a, b := calls(t, o, "000-mariadb"), calls(t, o, "001"); a != 1 || b != 2 {
 		t.Errorf("parts ran %d and %d times, want the complete one once and the failed one again", a, b)
 	}
+	o.Verb = "all" // resumes what an earlier version wrote, without its verb
+	if err := runAll(t, o, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	peers := o
+	peers.Verb = "peers"
+	if err := runAll(t, peers, t.Context()); err == nil || !strings.Contains(err.Error(), "weir bench peers cannot resume it") {
+		t.Errorf("another verb: %v", err)
+	}
 	o.Parts[0].Args = []string{"profile", "other"}
 	if err := runAll(t, o, t.Context()); err != nil {
 		t.Fatal(err)
@@ -458,7 +467,7 @@ func TestRunThatIsKilled(t *testing.T) {
 		runAll(t, o, t.Context())
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunThatIsKilled$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunThatIsKilled$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), killed+"="+o.Out, "TMPDIR="+o.Out)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -152,6 +152,7 @@ func Start(o Options) (*Run, error) {
 			return nil, fmt.Errorf("%s holds a run of plan %s: --plan %s cannot resume it", o.Out, old.Plan, o.Plan)
 		}
 		r.book = old
+		r.book.Verb = o.Verb     // earlier versions did not write it
 		r.env.Time = old.Started // the figures were measured then
 	}
 	free, err := o.free(o.Out)
@@ -186,7 +187,7 @@ func freeBytes(dir string) (uint64, error) {
 // Parts runs all parts that are not complete, one after another, and updates the pages after
 // each. A part that fails does not stop the others; its error is returned at the end.
 func (r *Run) Parts(ctx context.Context) error {
-	if err := r.Write(); err != nil {
+	if err := errors.Join(r.keep(), r.Write()); err != nil {
 		return err
 	}
 	var failed []error
