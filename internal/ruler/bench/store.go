@@ -59,8 +59,8 @@ func originOf(e *measure.Environment) Origin {
 // OpenStore opens a directory, and creates it if needed. With resume, the samples of an
 // interrupted run are kept and need not be taken again; a last line that a crash truncated is
 // dropped. Without resume, it refuses a directory that already holds samples, so that no
-// measurement is overwritten. It refuses one that another store has open. The parts of samples that are not about the given subjects are
-// kept as they are.
+// measurement is overwritten. It refuses one that another store has open. The parts of samples
+// that are not about the given subjects are kept as they are.
 func OpenStore(dir string, resume bool, subjects ...*Subject) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
@@ -76,8 +76,12 @@ func OpenStore(dir string, resume bool, subjects ...*Subject) (_ *Store, err err
 		}
 	}()
 	// Two runs that write to the same file would destroy each other's samples.
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("lock %s: %w: another run writes there; wait until it has ended, or name another directory", path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	b, err := io.ReadAll(f)
 	if err != nil {
