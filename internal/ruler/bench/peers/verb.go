@@ -47,7 +47,7 @@ Plan mini takes about half an hour on two processors.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, with meaningless figures)")
+	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute or two, with meaningless figures)")
 	cli.Takes(f, "plan", reference.Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "continue the run in --out")

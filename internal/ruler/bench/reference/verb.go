@@ -48,7 +48,7 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, with meaningless figures)")
+	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute or two, with meaningless figures)")
 	cli.Takes(f, "plan", Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and pages (default out/bench-all-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "continue the run in --out")
