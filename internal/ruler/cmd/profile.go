@@ -230,7 +230,10 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		return err
 	}
 	if !f.lab {
-		_, err := profile.ParseTarget(f.dsn)
+		t, err := profile.ParseTarget(f.dsn)
+		if err == nil && t.Engine == profile.EngineSleep && (changed("deep") || changed("rows") || changed("workload")) {
+			return errors.New("--deep, --rows and --workload are for a database: sleep has no server and no tables")
+		}
 		return err
 	}
 	_, err := lab.ParseDurability(f.durability)
