@@ -51,7 +51,7 @@ var stampCatalogues = strings.Fields(`pg_proc pg_trigger pg_rewrite pg_attrdef p
 // began to count (age 2^31-1) only add to the number of rows.
 var stampSQL = func() string {
 	var b strings.Builder
-	b.WriteString(own("SELECT pg_catalog.concat_ws(' ', (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::pg_catalog.int8,\n (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"))
+	b.WriteString("SELECT pg_catalog.concat_ws(' ', (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::pg_catalog.int8,\n (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())")
 	for _, c := range stampCatalogues {
 		b.WriteString(",\n (SELECT pg_catalog.concat(pg_catalog.count(*), ':', pg_catalog.count(*) FILTER (WHERE a < 2147483647)" +
 			" * pg_catalog.age('3'::pg_catalog.xid) - coalesce(pg_catalog.sum(a) FILTER (WHERE a < 2147483647), 0))" +
