@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // failing notes failures instead of failing its test.
@@ -18,6 +21,12 @@ type failing struct {
 }
 
 func (f *failing) Errorf(format string, args ...any) { f.said.WriteString(format) }
+
+// Fatalf ends what runs, as the end of a test's goroutine would.
+func (f *failing) Fatalf(format string, args ...any) {
+	fmt.Fprintf(&f.said, format, args...)
+	panic(f)
+}
 
 // A verb that does not end fails its test, which goes on: with one that ends when it is canceled,
 // and with one that does not.
@@ -53,13 +62,23 @@ func testEndless(t *testing.T, deaf bool) {
 
 // Nobody waits for a log without end.
 func TestAwaitEnds(t *testing.T) {
-	lines := newBacklog()
-	_, _ = io.WriteString(lines, `{"msg":"one"}`+"\n")
-	log := NewLog(t, lines)
-	log.Await("one")
-	late := time.AfterFunc(time.Millisecond, func() { _ = lines.Close() })
-	defer late.Stop()
-	if line, err := log.Lines.ReadString('\n'); err != io.EOF {
-		t.Errorf("after the end: %q, %v", line, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		lines, f := newBacklog(), &failing{T: t}
+		_, _ = io.WriteString(lines, `{"msg":"one"}`+"\n")
+		log := NewLog(f, lines)
+		log.Await("one")
+		begin := time.Now()
+		func() {
+			defer func() {
+				if r := recover(); r != f {
+					t.Errorf("Await ended with %v", r)
+				}
+			}()
+			log.Await("two")
+		}()
+		want := fmt.Sprintf("no \"two\" within %s in the log", testkit.Patience)
+		if took, said := time.Since(begin), f.said.String(); took != testkit.Patience || !strings.HasPrefix(said, want) {
+			t.Errorf("after %s: %s; want %s", took, said, want)
+		}
+	})
 }

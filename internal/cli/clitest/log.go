@@ -17,7 +17,7 @@ import (
 
 // Log reads the JSON log of a server verb.
 type Log struct {
-	T     *testing.T
+	T     testing.TB
 	Lines *bufio.Reader
 	Seen  strings.Builder // what was read
 
@@ -25,7 +25,7 @@ type Log struct {
 }
 
 // NewLog returns a log that is read from r. To close r must end a read that waits.
-func NewLog(t *testing.T, r io.ReadCloser) *Log {
+func NewLog(t testing.TB, r io.ReadCloser) *Log {
 	return &Log{T: t, Lines: bufio.NewReader(r), from: r}
 }
 
