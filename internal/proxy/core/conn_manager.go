@@ -319,7 +319,14 @@ func (h *ConnManager[B, C, U, L, N]) keep() {
 	if h.p.Waiting() == 0 {
 		h.withdraw()
 	}
-	if h.p.Connections() < least && !h.p.Paused && !h.p.loop.Draining() && h.p.side.MayDial() && h.quota.Keep(false) {
+	if h.p.Connections() < least {
+		h.Begin()
+	}
+}
+
+// Begin begins to open one backend more than there are, if that is possible now.
+func (h *ConnManager[B, C, U, L, N]) Begin() {
+	if !h.p.Paused && !h.p.loop.Draining() && h.p.side.MayDial() && h.quota.Keep(false) {
 		h.begin()
 	}
 }

@@ -102,7 +102,8 @@ func (f *backendSession) introduce() {
 		b.Doomed = true
 	})
 	b.ask(lockSQL, p.alone.learnLocks)
-	if !p.facts.known || !again && p.facts.asksAgain(p.l.Now) {
+	if !p.facts.known || !again && p.facts.askNext {
+		p.facts.askNext = false
 		if p.facts.mariadb {
 			b.ask(fixedSQL, func(u *unit) { p.facts.learnFixed(u.result(p.key.caps)) })
 			b.ask(resultCanary, b.reportsInResults)

@@ -110,12 +110,15 @@ func TestServerThatDoesNotReport(t *testing.T) {
 	}
 }
 
-// TestServerThatRefusesOnce: a server that cannot tell once what weir has to know of it is asked
-// again, and its writes are grouped from then on.
+// TestServerThatRefusesOnce: a server that cannot tell what weir has to know of it is asked again,
+// which costs one connection, and once it tells, its writes are grouped.
 func TestServerThatRefusesOnce(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "@@wsrep_on")
-	var refuses atomic.Bool
+	var (
+		refuses atomic.Bool
+		asked   atomic.Int64
+	)
 	refuses.Store(true)
 	addr := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
 		go func() {
@@ -132,6 +135,7 @@ func TestServerThatRefusesOnce(t *testing.T) {
 				}
 				if at := bytes.Index(buf[:n], []byte("@@wsrep_on")); at >= 0 && refuses.Load() {
 					copy(buf[at:], "@@wsrep_no")
+					asked.Add(1)
 				}
 				if _, err := be.Write(buf[:n]); err != nil {
 					return
@@ -139,7 +143,7 @@ func TestServerThatRefusesOnce(t *testing.T) {
 			}
 		}()
 	})
-	w := start(t, database(t, "CREATE TABLE r (id int)"), func(c *mysql.Config) { c.MySQL.Address = addr })
+	w := start(t, database(t, "CREATE TABLE r (id int)"), func(c *mysql.Config) { c.MySQL.Address, c.PoolSize = addr, 16 })
 	c := w.dial(nil)
 	write := func() (grouped uint64) {
 		c.must("/* batch */ INSERT INTO r VALUES (1)")
@@ -149,6 +153,21 @@ func TestServerThatRefusesOnce(t *testing.T) {
 		if write() > 0 {
 			t.Fatal("a write was grouped at a server of which weir knows nothing")
 		}
+	}
+	const size = 12
+	holders := w.dials(size)
+	for _, h := range holders {
+		h.must("BEGIN")
+	}
+	for _, h := range holders {
+		h.must("COMMIT")
+	}
+	eventually(t, "all connections are free", func() bool { p := w.pool(); return p.Free >= size && p.Free == p.Backends && p.Dialing == 0 })
+	have, before := w.pool().Backends, asked.Load()
+	w.AskForFactsAgain(ctxFor(t))
+	eventually(t, "it is asked again", func() bool { return asked.Load() > before || w.pool().Backends < have-1 })
+	if n := w.pool().Backends; n < have-1 {
+		t.Errorf("%d of %d connections are left", n, have)
 	}
 	refuses.Store(false)
 	w.AskForFactsAgain(ctxFor(t))

@@ -76,6 +76,7 @@ type poolFacts struct {
 	silent    bool              // it does not report changes of session state
 	askAgain  time.Duration     // when to run factsSQL again, which it has refused; 0 if it has not
 	pause     time.Duration     // ... after so long
+	askNext   bool              // ... on the next new connection
 	// reportsInResults: it reports changes, or at least that there are some, also in answers
 	// with rows.
 	reportsInResults bool
@@ -299,13 +300,13 @@ func (p *pool) learn(u *unit) {
 	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames)+len(resetNames) {
 		if p.facts.askAgain == 0 {
 			p.l.srv.Log.Warn("server facts not known; writes are not grouped until they are", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+			p.facts.pause = factsPause
+			p.facts.askAgain = p.l.Now + factsPause
 		}
 		p.facts.pipelines = false
-		p.facts.pause = min(max(2*p.facts.pause, factsPause), maxFactsPause)
-		p.facts.askAgain = p.l.Now + p.facts.pause
 		return
 	}
-	p.facts.pipelines, p.facts.askAgain, p.facts.pause = mayPipeline(p.facts.text, p.facts.mariadb), 0, 0
+	p.facts.pipelines, p.facts.askAgain, p.facts.askNext = mayPipeline(p.facts.text, p.facts.mariadb), 0, false
 	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.learnReported(string(rows[0][1]), string(rows[0][2]))
 	p.ConnManager().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
@@ -342,24 +343,29 @@ func (p *pool) learn(u *unit) {
 
 const (
 	// factsPause is the time after which weir asks again for facts that the server refused. It
-	// doubles up to maxFactsPause.
+	// doubles with each attempt, up to maxFactsPause.
 	factsPause    = 10 * time.Second
 	maxFactsPause = 10 * time.Minute
 )
 
-// learnAgain closes free connections while the facts are to be asked for again: the next one
-// that is opened does that.
+// learnAgain has the next new connection ask for facts that the server has refused, if it is
+// time to. Where weir opens connections, it replaces a free one.
 func (p *pool) learnAgain() {
-	if !p.facts.asksAgain(p.l.Now) || !p.MayDial() {
+	f := &p.facts
+	if f.askAgain == 0 || p.l.Now < f.askAgain {
 		return
 	}
-	if b := p.take(p.settings.Empty(), nil); b != nil {
+	if p.Dialing == 0 && p.MayDial() {
+		b := p.take(p.settings.Empty(), nil)
+		if b == nil {
+			return
+		}
 		b.Goodbye()
+		p.ConnManager().Begin()
 	}
+	f.askNext, f.pause = true, min(2*f.pause, maxFactsPause)
+	f.askAgain = p.l.Now + f.pause
 }
-
-// asksAgain reports whether a new connection is to ask for facts that the server has refused.
-func (f *poolFacts) asksAgain(now time.Duration) bool { return f.askAgain > 0 && now >= f.askAgain }
 
 func parseUint(p []byte) uint64 {
 	var n uint64
