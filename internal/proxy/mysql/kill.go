@@ -174,6 +174,10 @@ func (o killOrder) sql() string { return fmt.Sprintf("%s %d", o.verb, o.id) }
 // free one if weir cannot open any.
 func (o killOrder) send() {
 	p, srv := o.p, o.p.l.srv
+	if o.sure && o.port == 0 {
+		o.done(o.outcome(o.unproven()))
+		return
+	}
 	if !srv.mayDial(p.key) {
 		o.byFree(errNoSecret)
 		return
@@ -271,11 +275,15 @@ func (l processList) misleads(o *killOrder, own uint32, port int) error {
 	case asks && !there:
 		return mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", o.id)
 	case proves && victim != o.port:
-		return fmt.Errorf("connection %d of %s is another client's: the address leads to another server than before", o.id, o.at.Host)
+		return fmt.Errorf("connection %d of %s is another client's: the address leads to another server than before, or something between weir and the server changed its port", o.id, o.at.Host)
 	case !proves && o.sure:
-		return fmt.Errorf("the server does not show whether connection %d of %s is weir's", o.id, o.at.Host)
+		return o.unproven()
 	}
 	return nil
+}
+
+func (o *killOrder) unproven() error {
+	return fmt.Errorf("the server does not show whether connection %d of %s is weir's", o.id, o.at.Host)
 }
 
 // portOf returns the port of weir's end of a connection, or 0 if it has none.

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestKillsAreForWeirsOwnConnections(t *testing.T) {
 			switch {
 			case mywire.CodeOf(err) == mywire.ErrNoSuchThread:
 				got = "gone"
-			case err != nil && strings.Contains(err.Error(), "another client's"):
+			case err != nil && strings.Contains(err.Error(), "another client's") && strings.Contains(err.Error(), "changed its port"):
 				got = "other"
 			case err != nil:
 				got = "?"
@@ -63,5 +64,17 @@ func TestKillsAreForWeirsOwnConnections(t *testing.T) {
 				t.Errorf("%s, to be sure %v: %q (%v), want %q", tc.name, sure, got, err, want)
 			}
 		}
+	}
+}
+
+// Of a connection that weir has closed, and that had no port, nothing can be proven: nobody is
+// asked.
+func TestKillsThatNothingProvesAreNotSent(t *testing.T) {
+	srv := &Server{}
+	srv.Log = slog.New(slog.DiscardHandler)
+	var got *mywire.Error
+	killOrder{p: &pool{l: &loop{srv: srv}}, verb: "KILL", id: 7, sure: true, done: func(e *mywire.Error) { got = e }}.send()
+	if got == nil || !strings.Contains(got.Message, "does not show whether connection 7") {
+		t.Errorf("%v", got)
 	}
 }
