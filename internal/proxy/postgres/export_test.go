@@ -92,15 +92,22 @@ func (c *Config) ShareLookups(idle *Lookups) { c.lookups = idle }
 // StampSQL asks for the stamp of a catalogue, which begins with the server's start.
 var StampSQL = quietly + stampSQL
 
-// AuditSoon has each pool check a free connection at the next tick.
-func (s *Server) AuditSoon(ctx context.Context) {
+// AuditSoon has each pool check a free connection at the next tick, and returns the number of
+// connections that are not checked since their last answer, without those of clients.
+func (s *Server) AuditSoon(ctx context.Context) (left int) {
 	for _, l := range s.Loops {
 		_ = l.Call(ctx, func() {
 			for _, p := range l.PoolList {
 				p.audits.at = 0
+				for _, b := range p.Backends {
+					if b.Mode == core.ModeOwn || b.Mode == core.ModeFree && b.auditedAt < b.Answered {
+						left++
+					}
+				}
 			}
 		})
 	}
+	return left
 }
 
 // Dial connects as to the server.

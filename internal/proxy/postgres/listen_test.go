@@ -21,6 +21,12 @@ func (w *weir) rest(listeners int) {
 	eventually(w.tb, fmt.Sprintf("%d listeners rest", listeners), func() bool { return w.pool().Listeners == listeners })
 }
 
+// audited waits until weir has found what every connection without a client holds.
+func (w *weir) audited() {
+	w.tb.Helper()
+	eventually(w.tb, "all connections are audited", func() bool { return w.AuditSoon(ctxFor(w.tb)) == 0 })
+}
+
 // hears reads one notification.
 func (w *wire) hears(want string) {
 	w.tb.Helper()
@@ -93,7 +99,7 @@ func TestListenersCostOneConnection(t *testing.T) {
 		l.want("UNLISTEN *", "UNLISTEN I")
 	}
 	w.rest(0)
-	w.AuditSoon(ctxFor(t))
+	w.audited()
 	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 && w.pool().Channels == 0 })
 	if strays := w.pool().Strays; strays != 0 {
 		t.Errorf("%d backends held state of nobody's", strays)

@@ -316,7 +316,7 @@ func TestRolesOfStartupMessages(t *testing.T) {
 		same("DISCARD ALL")
 		same(probe)
 	}
-	w.AuditSoon(ctxFor(t))
+	w.audited()
 	plain.want(probe, want)
 	for _, login := range []struct{ user, role string }{{"postgres", "weir_nobody"}, {"weir_rls", "weir_other"}, {"postgres", ""}} {
 		refusal := func(dsn string) string {
