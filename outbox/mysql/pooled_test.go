@@ -98,10 +98,14 @@ func TestLeaderSeesThatItsSessionMoves(t *testing.T) {
 		}
 		db = database(t, m) // the pooler keeps the leader's lock
 		migrated(t, m, db, Options{}, outbox.Plan{})
-		p, err := lentStore(t, m, db, 2).Announce(t.Context())
+		s = lentStore(t, m, db, 2)
+		p, err := s.Announce(t.Context())
 		check(t, err)
 		testkit.Receive(t, "the claims are lost", p.Lost())
 		_ = p.Close()
+		if _, err := s.Announce(t.Context()); !errors.Is(err, outbox.ErrPooled) {
+			t.Errorf("claim again: %v, want ErrPooled", err)
+		}
 	})
 }
 

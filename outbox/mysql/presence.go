@@ -135,10 +135,11 @@ func (p *presence) Close() (err error) {
 	p.once.Do(func() {
 		p.stop()
 		<-p.done
-		// The server may notice late that a session has ended.
+		// The server may notice late that a session has ended. Another session that answers may
+		// have locks of others.
 		ctx, cancel := context.WithTimeout(context.Background(), p.s.patience)
 		defer cancel()
-		if err = p.c.exec(ctx, "DO RELEASE_ALL_LOCKS()"); err != nil {
+		if err = p.c.exec(ctx, "DO IF("+p.same+", RELEASE_ALL_LOCKS(), 0)"); err != nil {
 			err = p.s.fail("end announcing claims on", err)
 		}
 		p.c.discard()

@@ -135,7 +135,8 @@ func (s *Store) renew(ctx context.Context, old *session) (*session, error) {
 // fresh returns a session of a new connection, which is on the server that the address leads to
 // now: it borrows all idle connections of the pool, so that the pool opens one. If the pool may not
 // open any more, it closes one of them. The session may be of an old connection all the same, if
-// the application releases one meanwhile; the next look finds out.
+// the application releases one meanwhile, or if opening one waits for longer than they are
+// borrowed; the next look finds out.
 func (s *Store) fresh(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	era := s.generation
@@ -157,8 +158,8 @@ func (s *Store) fresh(ctx context.Context) (*session, error) {
 	return s.connect(ctx, era, patience)
 }
 
-// borrowShare is which part of its patience a store borrows idle connections for, 0.1 s: the
-// application may have to wait for them.
+// borrowShare is which part of its patience a store takes to borrow idle connections, and again
+// to open another one meanwhile, 0.1 s each: the application may have to wait for them.
 const borrowShare = 30
 
 // borrowIdle borrows the idle connections of a pool, and closes one of them if the pool is full.

@@ -417,7 +417,7 @@ func (w *Writer) abort(keep bool, cause error) error {
 // leave ends the run of an unfinished backup.
 func (w *Writer) leave(ctx context.Context, keep bool) (errs []error) {
 	if w.journal != nil {
-		errs = append(errs, w.journal.close())
+		errs = append(errs, w.journal.lines.Close(), w.journal.sink.Close())
 	}
 	switch {
 	case w.lock == nil:

@@ -298,7 +298,11 @@ func (i *Import) write(ctx context.Context) (written, held int, err error) {
 	}
 	wait.Wait()
 	if err := context.Cause(ctx); err != nil {
-		return written, held, fmt.Errorf("after %d keys of this run: %w; %s", written, err, goingOn)
+		next := goingOn
+		if damaged := new(DamagedError); errors.As(err, &damaged) {
+			next = "what was written stays"
+		}
+		return written, held, fmt.Errorf("after %d keys of this run: %w; %s", written, err, next)
 	}
 	return written, held, nil
 }

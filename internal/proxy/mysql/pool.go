@@ -292,7 +292,8 @@ var resetNames = []string{
 // learn records the server's answer to factsSQL.
 func (p *pool) learn(u *unit) {
 	if u.err != nil && u.err.Code == mywire.ErrNetRead {
-		return // the next backend runs the query
+		p.facts.askNext = p.facts.known // the next backend runs the query
+		return
 	}
 	rows := u.result(p.key.caps)
 	p.facts.known = true
