@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/weirdb/weir/internal/backup/guard"
 )
 
 // chunkEncoder compresses one chunk and hashes its plain bytes.
@@ -87,7 +89,7 @@ func (c *ChunkWriter) endInline() {
 		}
 		since(&c.w.clocks.compress, began)
 	}
-	if !errors.As(context.Cause(c.ctx), new(*stagePanic)) { // after a panic the state of the encoder is unknown
+	if !errors.As(context.Cause(c.ctx), new(*guard.PanicError)) { // after a panic the state of the encoder is unknown
 		c.w.encoders.put(c.enc.enc) // ends its goroutines, which may still write
 	}
 	close(c.stored)

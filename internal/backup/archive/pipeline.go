@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"filippo.io/age"
+
+	"github.com/weirdb/weir/internal/backup/guard"
 )
 
 // A ChunkWriter writes the plain bytes of one chunk. It is used by one goroutine, except for
@@ -91,7 +92,7 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 			defer since(&c.w.clocks.compress, time.Now())
 			if err := guarded(c.chunk.Path, c.compress); err != nil {
 				c.cancel(err)
-				if errors.As(err, new(*stagePanic)) {
+				if errors.As(err, new(*guard.PanicError)) {
 					return // after a panic the state of the encoder is unknown
 				}
 			}
@@ -335,26 +336,8 @@ func (c *ChunkWriter) giveUp() error {
 	return err
 }
 
-// stagePanic is the error of a stage that panicked; only its chunk fails.
-type stagePanic struct {
-	path  string
-	value any
-	stack []byte
-}
-
-func (p *stagePanic) Error() string {
-	return fmt.Sprintf("chunk %s: weir panicked: %v; this is an error in weir, please report it with this stack:\n%s", p.path, p.value, p.stack)
-}
-
-// guarded runs a stage of a chunk and converts a panic to an error.
-func guarded(path string, stage func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &stagePanic{path, v, debug.Stack()}
-		}
-	}()
-	return stage()
-}
+// guarded runs a stage of a chunk. If it panics, only its chunk fails, by a [*guard.PanicError].
+func guarded(path string, stage func() error) error { return guard.Run("chunk "+path, stage) }
 
 // ringWriter collects an encoder's output in the buffers of a ring.
 type ringWriter struct {

@@ -39,7 +39,7 @@ type Job struct {
 
 // Run runs all jobs with the given number of workers. It returns the first error, after all
 // running jobs have ended. If jobs depend on each other in a circle, it returns an error before
-// any job starts. A job that panics causes a [*PanicError], which names it.
+// any job starts. A job that panics causes a [*guard.PanicError], which names it.
 func Run(ctx context.Context, workers int, jobs []Job) error {
 	return WorkerPool{Start: workers}.Run(ctx, jobs)
 }

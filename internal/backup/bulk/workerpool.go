@@ -3,10 +3,10 @@ package bulk
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/weirdb/weir/internal/backup/guard"
 )
 
 // A WorkerPool is a set of workers that run the jobs of a graph. Without Most, their number is
@@ -79,28 +79,6 @@ type WorkerPoolStep struct {
 // maxSteps limits the number of recorded steps.
 const maxSteps = 100
 
-// A PanicError says that a job panicked.
-type PanicError struct {
-	Job   string
-	Value any
-	Stack []byte
-}
-
-// Error names the job, and asks the user to report the bug.
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("%s: weir panicked: %v; this is an error in weir, please report it with this stack:\n%s", e.Job, e.Value, e.Stack)
-}
-
-// Guarded runs f. If f panics, it returns a [*PanicError] with the name of the job.
-func Guarded(job string, f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{job, v, debug.Stack()}
-		}
-	}()
-	return f()
-}
-
 // Run runs all jobs as [Run] does.
 func (c WorkerPool) Run(ctx context.Context, jobs []Job) error {
 	g, err := newGraph(jobs)
@@ -123,7 +101,7 @@ func (c WorkerPool) Run(ctx context.Context, jobs []Job) error {
 				if n == nil {
 					break
 				}
-				err := Guarded(n.ID, func() error { return n.Do(ctx, w) })
+				err := guard.Run(n.ID, func() error { return n.Do(ctx, w) })
 				g.done(n, w, err) // before others fail because of it
 				if err != nil {
 					cancel(err)
@@ -271,7 +249,7 @@ func (t *runningPool) leave(w int) error {
 	t.g.mu.Unlock()
 	var err error
 	if early && t.Rest != nil {
-		err = Guarded("end a worker", func() error { return t.Rest(w) })
+		err = guard.Run("end a worker", func() error { return t.Rest(w) })
 	}
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirdb/weir/internal/backup/guard"
 )
 
 // scaling is a server that gives more to more workers up to a number.
@@ -220,7 +222,7 @@ func TestPanicNamesItsJob(t *testing.T) {
 				return nil
 			}},
 		})
-		var p *PanicError
+		var p *guard.PanicError
 		if !errors.As(err, &p) || p.Job != "db/shop/data/public.orders/0001.copy" {
 			t.Fatalf("error: %v", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/guard"
 )
 
 // schemaAttempts is how often the backup of a database is attempted if definitions change while
@@ -139,7 +140,7 @@ func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
 	defer cancel(nil)
 	definitions := make(chan error, 1)
 	go func() {
-		err := bulk.Guarded("definitions of database "+d.name, func() error { return d.definitions(ctx) })
+		err := guard.Run("definitions of database "+d.name, func() error { return d.definitions(ctx) })
 		if err != nil {
 			cancel(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/guard"
 	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 )
@@ -68,7 +69,7 @@ func TestJobThatPanicsFailsItsBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = dump.Run(t.Context(), backup.Options{DSN: r.p.DSN(r.db), Jobs: 1, Checksums: true}, w)
-	var p *bulk.PanicError
+	var p *guard.PanicError
 	if !errors.As(err, &p) || p.Job != "db/"+r.db+"/data/public.items/0001.copy" || !strings.Contains(err.Error(), "nobody expects this") {
 		t.Fatalf("error: %v", err)
 	}
