@@ -78,12 +78,12 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 		lost: make(chan struct{}), watched: make(chan struct{}), noted: map[int64]struct{}{},
 	}
 	l.lose = sync.OnceFunc(func() { close(l.lost) })
-	err = l.take(ctx)
+	err = s.answered(ctx, l.take)
 	if l.place != "" && asked != l.place && (asked != "" || err == nil) {
 		s.moved()
 	}
 	if err != nil {
-		if l.pid != 0 && !errors.Is(err, outbox.ErrHeld) {
+		if l.pid != 0 {
 			l.release()
 		}
 		closeConn(c)
@@ -93,7 +93,23 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	watching, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	go l.watch(watching)
+	if err := l.loadNotes(ctx); err != nil {
+		_ = l.Close() // the error is that of the notes
+		return nil, err
+	}
 	return l, nil
+}
+
+// answered runs f, whose statements a server answers at once, and bounds it: a server that hangs
+// accepts statements and never answers.
+func (s *Store) answered(ctx context.Context, f func(context.Context) error) error {
+	answer, cancel := context.WithTimeout(ctx, s.answerPatience)
+	defer cancel()
+	err := f(answer)
+	if err != nil && answer.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("the server has not answered within %v: %w", s.answerPatience, err)
+	}
+	return err
 }
 
 // held asks through the pool whether a session holds a lock, and which place answers. A standby
@@ -168,15 +184,21 @@ func (s *Store) doubts(shard int) bool {
 
 // take locks the shard and loads its state.
 func (l *lease) take(ctx context.Context) error {
-	var free bool
-	answer, cancel := context.WithTimeout(ctx, max(connectPatience, l.store.opts.LeaseTimeout))
-	defer cancel()
-	if err := l.lock.QueryRow(answer, "SELECT pg_try_advisory_lock($1), pg_backend_pid(), "+placeText, l.names.leaseKey(l.shard)).Scan(&free, &l.pid, &l.place); err != nil {
+	var free *bool
+	var pid int64
+	err := l.lock.QueryRow(ctx, "SELECT CASE WHEN $1::bigint IN ("+advisoryKeys+" AND pid = pg_backend_pid()) THEN NULL ELSE pg_try_advisory_lock($1) END, pg_backend_pid(), "+placeText,
+		l.names.leaseKey(l.shard)).Scan(&free, &pid, &l.place)
+	switch {
+	case err != nil:
 		return fmt.Errorf("lock: %w", err)
-	}
-	if !free {
+	case free == nil:
+		// The server would grant its own process the lock again, and there would be two leaders.
+		l.store.pooled.Moved()
+		return fmt.Errorf("%w (process %d of the server, which this session shares with others, already holds the lock of a leader)", outbox.ErrPooled, pid)
+	case !*free:
 		return outbox.ErrHeld
 	}
+	l.pid = pid
 	if err := refuseClaims(ctx, l.lock, l.names); err != nil {
 		return err
 	}
@@ -208,12 +230,33 @@ func (l *lease) take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("increment the epoch: %w", err)
 	}
-	if _, err := l.lock.Exec(ctx, l.sql.forget); err != nil {
-		return fmt.Errorf("remove notes of rows that are gone: %w", err)
-	}
-	notes, err := readNotes(ctx, l.lock, l.sql.parked)
-	for _, p := range notes {
-		l.noted[p.Seq] = struct{}{}
+	return nil
+}
+
+// loadNotes removes notes of rows that are gone, and remembers which rows have one. With many
+// notes that takes long, so only the heartbeat bounds it.
+func (l *lease) loadNotes(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := l.do(ctx, "load notes of attempts in", &l.write, func(c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, l.sql.forget); err != nil {
+			return fmt.Errorf("remove notes of rows that are gone: %w", err)
+		}
+		notes, err := readNotes(ctx, c, l.sql.parked)
+		for _, p := range notes {
+			l.noted[p.Seq] = struct{}{}
+		}
+		return err
+	})
+	if errors.Is(err, outbox.ErrDeposed) {
+		err = fmt.Errorf("%w: the server ended its session, or has not answered within %v", err, l.store.opts.LeaseTimeout)
 	}
 	return err
 }
@@ -262,15 +305,23 @@ func checkSequence(ctx context.Context, q querier, n names) error {
 const identityText = "SELECT c.oid || ' ' || s.oid || ' ' || s.relfilenode, coalesce(pg_sequence_last_value(s.oid), 0) FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s" +
 	" WHERE c.oid = $1::text::regclass AND s.oid = pg_get_serial_sequence($1, 'seq')::regclass"
 
-// Renewed implements [outbox.Renewer].
+// Renewed implements [outbox.Renewer]. It also compares the epoch: a pooler may give several relays
+// the process that holds the lock, so that each of them sees it as its own.
 func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	err = l.do(ctx, "look for", &l.write, func(c *pgx.Conn) error {
 		var now string
-		var last int64
-		err := c.QueryRow(ctx, identityText, l.names.q("")).Scan(&now, &last)
-		anew = err == nil && (now != l.identity || last < l.last)
+		var last, epoch int64
+		err := c.QueryRow(ctx, "SELECT i.*, coalesce((SELECT epoch FROM "+l.names.q("_lease")+" WHERE shard = $2), 0) FROM ("+identityText+") AS i",
+			l.names.q(""), l.shard).Scan(&now, &last, &epoch)
+		if err != nil {
+			return err
+		}
+		anew = now != l.identity || last < l.last
 		l.last = last
-		return err
+		if !anew && epoch != l.epoch { // tables made anew have another epoch
+			return l.passed()
+		}
+		return nil
 	})
 	return anew, err
 }
@@ -281,34 +332,34 @@ func (l *lease) watch(ctx context.Context) {
 	defer close(l.watched)
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() { l.stay(ctx) })
+	group.Go(func() { l.store.stay(ctx, l.place, l.lost, l.lose) })
 	l.store.watchSession(ctx, l.lock, l.pid, l.lose)
 }
 
-// stay looks from time to time where the address leads. If that is another primary, there may be
-// messages there and nobody to lead: this relay may be the only one.
-func (l *lease) stay(ctx context.Context) {
-	tick := time.NewTicker(l.store.leaderPatience)
+// stay looks from time to time where the address leads, and calls lose if that is another primary
+// than the one of a lock. There may be messages there and no leader: this relay may be the only one.
+func (s *Store) stay(ctx context.Context, place string, lost <-chan struct{}, lose func()) {
+	tick := time.NewTicker(s.leaderPatience)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.lost:
+		case <-lost:
 			return
 		case <-tick.C:
 		}
-		c, err := l.store.connectToWait(ctx)
+		c, err := s.connectToWait(ctx)
 		if err != nil {
-			continue // the lease does not depend on it
+			continue // the lock does not depend on it
 		}
 		var elsewhere bool
-		asking, cancel := context.WithTimeout(ctx, max(connectPatience, l.store.opts.LeaseTimeout))
-		err = c.QueryRow(asking, "SELECT "+placeText+" <> $1 AND NOT pg_catalog.pg_is_in_recovery()", l.place).Scan(&elsewhere)
-		cancel()
+		err = s.answered(ctx, func(ctx context.Context) error {
+			return c.QueryRow(ctx, "SELECT "+placeText+" <> $1 AND NOT pg_catalog.pg_is_in_recovery()", place).Scan(&elsewhere)
+		})
 		closeConn(c)
 		if err == nil && elsewhere {
-			l.lose()
+			lose()
 		}
 	}
 }
@@ -532,9 +583,13 @@ func (l *lease) fenced(row pgx.Row) error {
 		return err
 	}
 	if stood == 0 {
-		return fmt.Errorf("%w: epoch %d has passed", outbox.ErrDeposed, l.epoch)
+		return l.passed()
 	}
 	return nil
+}
+
+func (l *lease) passed() error {
+	return fmt.Errorf("%w: epoch %d has passed", outbox.ErrDeposed, l.epoch)
 }
 
 // Parked implements [outbox.Lease].

@@ -16,12 +16,12 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-func (r *rig) lost(l outbox.Lease) {
+func (r *rig) lost(l outbox.Presence) {
 	r.Helper()
 	select {
 	case <-l.Lost():
 	case <-r.ctx().Done():
-		r.Fatal("the lease never learns that it is lost")
+		r.Fatal("it never learns that it is lost")
 	}
 }
 
@@ -172,6 +172,80 @@ func TestLeaderFollowsTheAddress(t *testing.T) {
 	r.lost(l)
 }
 
+// A relay that claims with skip-locked announces it, and claims, where the address leads, also when
+// the old server still runs: a leader there would deliver the same messages.
+func TestClaimsMoveWithTheAddress(t *testing.T) {
+	r, successor := newRig(t, server(t)), newRig(t, server(t))
+	r.migrated(outbox.Plan{})
+	store := successor.migrated(outbox.Plan{})
+	address := r.movable(successor)
+	s, err := New(address.Pool, Options{LeaseTimeout: time.Minute})
+	r.check(err)
+	s.leaderPatience = time.Millisecond
+	p, err := s.Announce(r.ctx())
+	r.check(err)
+	address.moved.Store(true)
+	r.lost(p)
+	r.check(p.Close())
+	p, err = s.Announce(r.ctx())
+	r.check(err)
+	defer p.Close()
+	if _, err := store.Lead(r.ctx(), 0); !errors.Is(err, outbox.ErrMixedClaims) {
+		t.Errorf("lead beside claims: %v, want %v", err, outbox.ErrMixedClaims)
+	}
+	successor.enqueue(outbox.Message{Topic: "t"})
+	claim, err := s.Claim(r.ctx(), outbox.ClaimRequest{Limit: 1})
+	r.check(err)
+	if n := len(claim.Rows()); n != 1 {
+		t.Errorf("%d rows were claimed, want 1: connections to the old server stay", n)
+	}
+	r.check(claim.Release())
+}
+
+// A server that hangs while a relay takes the lead ends the attempt.
+func TestLeadOfAServerThatHangs(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	r.migrated(outbox.Plan{})
+	for _, at := range []struct{ statement, want string }{
+		{"UPDATE ", "the server has not answered within 1.5s"},
+		{"DELETE ", "has not answered within 500ms"},
+	} {
+		relay := labtest.Relay(t, pg.Addr())
+		cfg, err := pgxpool.ParseConfig(strings.Replace(r.dsn, pg.Addr(), relay.Addr(), 1))
+		r.check(err)
+		cfg.ConnConfig.Tracer = stall{at.statement, func() { relay.Stall() }}
+		pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
+		r.check(err)
+		s, err := New(pool, Options{LeaseTimeout: 500 * time.Millisecond})
+		r.check(err)
+		s.answerPatience = 1500 * time.Millisecond
+		began := time.Now()
+		_, err = s.Lead(r.ctx(), 0)
+		if err == nil || !strings.Contains(err.Error(), at.want) || time.Since(began) > patience/2 {
+			t.Errorf("lead, with a server that hangs at %s: %v after %v, want %q", at.statement, err, time.Since(began), at.want)
+		}
+		relay.Heal()
+		pool.Close()
+		r.check(r.take(r.migrated(outbox.Plan{})).Close())
+	}
+}
+
+// stall is a tracer that calls a function before statements that begin with a text.
+type stall struct {
+	text string
+	f    func()
+}
+
+func (s stall) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(data.SQL, s.text) {
+		s.f()
+	}
+	return ctx
+}
+
+func (stall) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
 // A leader whose address moves must not read or write where another relay may lead.
 func TestLeaseKeepsToItsServer(t *testing.T) {
 	r, successor := newRig(t, server(t)), newRig(t, server(t))
@@ -185,6 +259,7 @@ func TestLeaseKeepsToItsServer(t *testing.T) {
 	r.read(l)
 	address.moved.Store(true)
 	closeConn(l.read.conn) // as a firewall does
+	closeConn(l.write.conn)
 	page, err := l.Read(r.ctx(), outbox.ReadRequest{Limit: 10, MaxBytes: 1 << 20})
 	if !errors.Is(err, outbox.ErrDeposed) {
 		t.Errorf("read %d rows of another database, error %v, want %v", len(page.Rows), err, outbox.ErrDeposed)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,24 +64,70 @@ func TestCheckSeesPoolers(t *testing.T) {
 	}
 }
 
+// throughPooler opens a store that works through a pooler in transaction mode, which the check has
+// missed.
+func (r *rig) throughPooler(cfg lab.PgBouncerConfig) *Store {
+	r.Helper()
+	var name string
+	r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))
+	cfg.PoolMode = "transaction"
+	pooler, err := pgxpool.ParseConfig(labtest.PgBouncer(r.TB, server(r.TB), cfg).DSN(name))
+	r.check(err)
+	pooler.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(r.ctx(), pooler)
+	r.check(err)
+	r.Cleanup(pool.Close)
+	return r.overPool(pool)
+}
+
+// overPool returns a store whose check for poolers has succeeded.
+func (r *rig) overPool(pool *pgxpool.Pool) *Store {
+	r.Helper()
+	s, err := New(pool, Options{})
+	r.check(err)
+	r.check(s.pooled.Run(r.ctx(), func(context.Context) (pooled.Path, error) { return pooled.Direct, nil }, nil))
+	return s
+}
+
+// Two relays that a pooler gives the same connection do not both lead: the server would grant the
+// lock of its session to both.
+func TestRelaysOfOneConnection(t *testing.T) {
+	r := newRig(t, server(t))
+	r.migrated(outbox.Plan{})
+	first := r.throughPooler(lab.PgBouncerConfig{PoolSize: 1})
+	second := r.overPool(first.pool)
+	_, _, err := second.ready(r.ctx()) // as it stands by
+	r.check(err)
+	l := r.lead(first)
+	second.standby[0] = time.Now().Add(-standbyPatience)
+	if _, err := second.Lead(r.ctx(), 0); !errors.Is(err, outbox.ErrPooled) {
+		t.Errorf("a second relay leads on the same connection: %v, want %v", err, outbox.ErrPooled)
+	}
+	if _, err := l.Renewed(r.ctx()); err != nil {
+		t.Errorf("the leader after that: %v", err)
+	}
+}
+
+// A relay whose epoch has passed leads no longer, although its session and its lock are there.
+func TestLeaderComparesItsEpoch(t *testing.T) {
+	r := newRig(t, server(t))
+	l := r.lead(r.migrated(outbox.Plan{}))
+	if _, err := l.Renewed(r.ctx()); err != nil {
+		t.Errorf("with its own epoch: %v", err)
+	}
+	r.exec("UPDATE weir_outbox_lease SET epoch = epoch + 1")
+	if _, err := l.Renewed(r.ctx()); !errors.Is(err, outbox.ErrDeposed) {
+		t.Errorf("with another epoch: %v, want %v", err, outbox.ErrDeposed)
+	}
+}
+
 // A relay that works through a pooler that the check has missed ends when its session is on
 // another connection than its lock.
 func TestRelayEndsWhenItsSessionMoves(t *testing.T) {
-	pg := server(t)
 	for _, claim := range []outbox.ClaimMode{outbox.Auto, outbox.SkipLocked} {
-		r := newRig(t, pg)
+		r := newRig(t, server(t))
 		r.migrated(outbox.Plan{})
-		var name string
-		r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))
-		cfg, err := pgxpool.ParseConfig(labtest.PgBouncer(t, pg, lab.PgBouncerConfig{PoolMode: "transaction"}).DSN(name))
-		r.check(err)
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-		pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
-		r.check(err)
-		defer pool.Close()
-		s, err := New(pool, Options{})
-		r.check(err)
-		r.check(s.pooled.Run(r.ctx(), func(context.Context) (pooled.Path, error) { return pooled.Direct, nil }, nil))
+		s := r.throughPooler(lab.PgBouncerConfig{})
 		relay, err := outbox.NewRelay(s, &ledger{}, outbox.Config{Claim: claim})
 		r.check(err)
 		ended := make(chan error, 1)
@@ -91,7 +138,7 @@ func TestRelayEndsWhenItsSessionMoves(t *testing.T) {
 			return held
 		})
 		for range 15 { // of 20 connections
-			c, err := pgx.ConnectConfig(r.ctx(), pool.Config().ConnConfig)
+			c, err := pgx.ConnectConfig(r.ctx(), s.pool.Config().ConnConfig)
 			r.check(err)
 			defer closeConn(c)
 			_, err = c.Exec(r.ctx(), "BEGIN")

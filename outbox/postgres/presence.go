@@ -34,29 +34,42 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, asked := s.held(ctx, n.claimsKey())
 	c, err := s.connectToWait(ctx)
 	if err != nil {
 		return nil, s.wrap("announce claims on", err)
 	}
-	pid, err := announce(ctx, c, n, m, max(maxSilence, 3*s.opts.LeaseTimeout))
+	var pid int64
+	var place string
+	err = s.answered(ctx, func(ctx context.Context) (err error) {
+		pid, place, err = announce(ctx, c, n, m, max(maxSilence, 3*s.opts.LeaseTimeout))
+		return err
+	})
 	if err != nil {
 		closeConn(c)
 		return nil, s.wrap("announce claims on", err)
 	}
+	if asked != place {
+		s.moved() // rows are claimed where the announcement is
+	}
 	p := &presence{store: s, lock: c, lost: make(chan struct{}), watched: make(chan struct{})}
 	watching, stop := context.WithCancel(context.Background())
 	p.stop = stop
+	lose := sync.OnceFunc(func() { close(p.lost) })
 	go func() { // Close ends it
 		defer close(p.watched)
-		s.watchSession(watching, c, pid, func() { close(p.lost) })
+		var group sync.WaitGroup
+		defer group.Wait()
+		group.Go(func() { s.stay(watching, place, p.lost, lose) })
+		s.watchSession(watching, c, pid, lose)
 	}()
 	return p, nil
 }
 
-// announce takes the lock, and returns the process that holds it.
-func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Duration) (pid int64, err error) {
-	if err := c.QueryRow(ctx, "SELECT pg_backend_pid(), pg_advisory_lock_shared($1)", n.claimsKey()).Scan(&pid, nil); err != nil {
-		return 0, fmt.Errorf("lock: %w", err)
+// announce takes the lock, and returns the process that holds it and its place, see placeText.
+func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Duration) (pid int64, place string, err error) {
+	if err := c.QueryRow(ctx, "SELECT pg_backend_pid(), "+placeText+", pg_advisory_lock_shared($1)", n.claimsKey()).Scan(&pid, &place, nil); err != nil {
+		return 0, "", fmt.Errorf("lock: %w", err)
 	}
 	keys := make([]int64, m.shards)
 	for i := range keys {
@@ -67,11 +80,11 @@ func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Du
 		" AS l ON l.shard = k.i - 1 WHERE k.key IN ("+advisoryKeys+") LIMIT 1", keys).Scan(&owner)
 	switch {
 	case err == nil:
-		return 0, fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
+		return 0, "", fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
 	case !errors.Is(err, pgx.ErrNoRows):
-		return 0, fmt.Errorf("look for a leader: %w", err)
+		return 0, "", fmt.Errorf("look for a leader: %w", err)
 	}
-	return pid, limitSilence(ctx, c, silence)
+	return pid, place, limitSilence(ctx, c, silence)
 }
 
 // advisoryKeys selects the keys of all advisory locks held in the database.

@@ -66,7 +66,7 @@ func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxw
 		return nil, err
 	}
 	cfg.BuildContextWatcherHandler = watch
-	ctx, cancel := context.WithTimeout(ctx, max(connectPatience, s.opts.LeaseTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.answerPatience)
 	defer cancel()
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

@@ -91,6 +91,7 @@ type Store struct {
 	patience time.Duration
 	// They are the constants, except in tests.
 	standbyPatience, leaderPatience time.Duration
+	answerPatience                  time.Duration // connectPatience, or LeaseTimeout if that is longer
 
 	pooled pooled.Check
 
@@ -207,7 +208,11 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if err := checkName(opts.Table); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, opts: opts, patience: slotPatience, standbyPatience: standbyPatience, leaderPatience: leaderPatience, standby: map[int]time.Time{}, listening: map[*pgx.Conn]context.CancelFunc{}}, nil
+	return &Store{
+		pool: pool, opts: opts, patience: slotPatience,
+		standbyPatience: standbyPatience, leaderPatience: leaderPatience, answerPatience: max(connectPatience, opts.LeaseTimeout),
+		standby: map[int]time.Time{}, listening: map[*pgx.Conn]context.CancelFunc{},
+	}, nil
 }
 
 // Name is the table as [Options] name it.
