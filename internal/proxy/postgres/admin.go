@@ -118,7 +118,7 @@ func (s *Server) showCatalogues(ctx context.Context) sight.Table {
 		m := merged[db]
 		names, why := 0, ""
 		if m.index != nil {
-			names = len(m.index.names)
+			names = m.index.Len()
 		}
 		if m.err != nil {
 			why = m.err.Error()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/cache"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -47,7 +48,7 @@ const (
 
 // query looks up the answer to a simple query that is a read. raw is its message; u is only
 // used for statistics.
-func (ca *caching) query(u *unit, raw []byte, sql string, info *reading) cached {
+func (ca *caching) query(u *unit, raw []byte, sql string, info *catalogue.Reading) cached {
 	c := ca.c
 	if c.inflight > 0 {
 		return cachedWaits // until its earlier units are answered
@@ -252,7 +253,7 @@ func (ca *caching) tell(why cache.Skip) cached {
 }
 
 // linked counts a statement that runs on the client's own backend.
-func (ca *caching) linked(info *reading) {
+func (ca *caching) linked(info *catalogue.Reading) {
 	if why := ca.whyNot(info); why != 0 {
 		ca.skip(why)
 	}
@@ -260,7 +261,7 @@ func (ca *caching) linked(info *reading) {
 
 // whyNot is why a statement on the client's own backend is not cached; 0 if it does
 // not ask for it.
-func (ca *caching) whyNot(info *reading) cache.Skip {
+func (ca *caching) whyNot(info *catalogue.Reading) cache.Skip {
 	c := ca.c
 	switch {
 	case info.Hints.TTL == 0:
@@ -269,7 +270,7 @@ func (ca *caching) whyNot(info *reading) cache.Skip {
 		return cache.SkipTransaction
 	case c.mode() != session.ModeAuto:
 		return cache.SkipMode
-	case info.unread != "" || info.Effects.Has(sqlscan.EffUnknown|sqlscan.EffEncoding) || !c.link.bytewise || c.p.facts.silent:
+	case info.Unread != "" || info.Effects.Has(sqlscan.EffUnknown|sqlscan.EffEncoding) || !c.link.bytewise || c.p.facts.silent:
 		return cache.SkipUnread
 	case routeOf(&info.Statement) != routeRead:
 		return cache.SkipStatement

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/ldap"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -74,7 +75,7 @@ type Config struct {
 	// restless makes tests move channels whenever they can.
 	restless bool
 	// known has the tests' proxies share what they know of the server.
-	known *knownServers
+	known *catalogue.Known
 	// lookups are connections on which the tests' proxies look up users, one after the other.
 	lookups *core.Lookups[*lookup]
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -34,24 +35,8 @@ var bytewise = func() map[string]bool {
 	return set
 }()
 
-// ascii reports whether a text has ASCII bytes only.
-func ascii(s string) bool {
-	for len(s) >= 8 {
-		if (s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7])&0x80 != 0 {
-			return false
-		}
-		s = s[8:]
-	}
-	for i := range len(s) {
-		if s[i]&0x80 != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // opaque is what weir knows of a text that it cannot read.
-var opaque = reading{Statement: sqlscan.Statement{Verb: sqlscan.VerbOther, Effects: sqlscan.EffUnknown | sqlscan.EffEncoding, Count: 1}}
+var opaque = catalogue.Reading{Statement: sqlscan.Statement{Verb: sqlscan.VerbOther, Effects: sqlscan.EffUnknown | sqlscan.EffEncoding, Count: 1}}
 
 // misread is the error for clients whose texts were read in an encoding that the
 // server's sessions no longer have.
@@ -102,7 +87,7 @@ func (st *stmt) readsDifferently(c *client) bool {
 
 // reads records how a statement's text is read, if that makes a difference.
 func (st *stmt) reads(as lexical) {
-	if st.lex.encoding == "" && (st.info.Effects.Has(sqlscan.EffBackslash) || !ascii(st.sql)) {
+	if st.lex.encoding == "" && (st.info.Effects.Has(sqlscan.EffBackslash) || !sqlscan.ASCII(st.sql)) {
 		st.lex = as
 	}
 }

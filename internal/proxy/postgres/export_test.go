@@ -1,12 +1,13 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"net"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
@@ -73,12 +74,9 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 // Restless has the channels of clients that listen move after each statement.
 func (c *Config) Restless() { c.restless = true }
 
-// Known is what proxies have read of servers.
-type Known = knownServers
-
 // ShareKnown has a proxy take from known what the server's functions do, and what its databases
 // have.
-func (c *Config) ShareKnown(known *Known) { c.known = known }
+func (c *Config) ShareKnown(known *catalogue.Known) { c.known = known }
 
 // Lookups are connections on which users are looked up.
 type Lookups = core.Lookups[*lookup]
@@ -88,9 +86,6 @@ func NewLookups() *Lookups { return core.NewLookups((*lookup).close) }
 
 // ShareLookups has a proxy look up users on connections of others, and leave its own to them.
 func (c *Config) ShareLookups(idle *Lookups) { c.lookups = idle }
-
-// StampSQL asks for the stamp of a catalogue, which begins with the server's start.
-var StampSQL = quietly + stampSQL
 
 // AuditSoon has each pool check a free connection at the next tick, and returns the number of
 // connections that are not checked since their last answer, without those of clients.
@@ -133,16 +128,24 @@ func (s *Server) Hold() (release func()) {
 // Questions are texts of weir's own, of a table where they are about one, but for those that have
 // parameters.
 func Questions(table string) map[string]string {
-	r := newReader(nil, nil)
+	r := new(catalogue.Known).Reader(catalogue.Database{}, nil)
 	all := map[string]string{
 		"facts": factsSQL, "superuser's facts": superuserFactsSQL, "audit": auditSQL, "state": stateSQL, "setting": "SELECT " + maySetSQL("work_mem"), "asked": askedSQL, "hub": hubSetup, "role": roleSQL,
-		"locks": locksSQL, "channels": channelsSQL, "table": tableSQL(table), "series": serialSQL(table), "builtin": r.next(),
+		"locks": locksSQL, "channels": channelsSQL, "table": tableSQL(table), "series": serialSQL(table), "builtin": r.Next(),
 		"permission": (&changeScope{database: "d", copies: true}).permission(),
 		"reset":      setIfReset(session.Setting{Name: "work_mem", Value: "5MB", Literal: true}) + setIfReset(session.Setting{Name: "a.b", Value: "c", Literal: true}),
-		"edges":      quietly + fmt.Sprintf(edgeSQL, "f,t,o,r,w", "1247,23,96,1259,1259"),
 	}
-	r.builtins = &builtins{oids: "1,2"}
-	all["scan"] = r.next()
+	answer := func(rows ...string) {
+		var list [][][]byte
+		for _, columns := range rows {
+			list = append(list, bytes.Split([]byte(columns), []byte(" ")))
+		}
+		r.Feed(list)
+	}
+	answer("1 set_config", "2 nextval")
+	all["scan"] = r.Next()
+	answer("tree f 1247 f 1", "tree t 23 t 1", "tree o 96 o 1", "tree r 1259 r 1", "tree w 1259 w 1")
+	all["edges"] = r.Next()
 	return all
 }
 

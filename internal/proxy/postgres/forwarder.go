@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -596,7 +597,7 @@ func (fw *forwarder) again(b *backend) bool {
 
 // note records what a statement will have done when its unit has succeeded.
 // Pins count from the moment of sending: it is assumed to take effect.
-func (fw *forwarder) note(u *unit, info *reading) {
+func (fw *forwarder) note(u *unit, info *catalogue.Reading) {
 	c := fw.c
 	e := info.Effects
 	c.settings.strays(info)
@@ -608,26 +609,26 @@ func (fw *forwarder) note(u *unit, info *reading) {
 		return
 	}
 	pins := pinsOf(e)
-	if info.unread != "" && !made && c.texts.remember(info.unread) {
+	if info.Unread != "" && !made && c.texts.remember(info.Unread) {
 		pins = pinsOf(e&^sqlscan.EffUnknownFunc) | pinUnread
 	}
 	u.effects |= e
 	u.hides = u.hides || info.Verb == sqlscan.VerbDo || info.Verb == sqlscan.VerbCall
 	u.unsettles = u.unsettles || c.texts.unsettles(&info.Statement)
-	if info.hidden || info.runs {
-		c.texts.bodies, c.texts.makesSurely = true, c.texts.makesSurely || info.hidden
+	if info.Hidden || info.Runs {
+		c.texts.bodies, c.texts.makesSurely = true, c.texts.makesSurely || info.Hidden
 	}
-	if len(info.fresh) > 0 {
-		c.p.catalogue.add(c, info.fresh)
+	if len(info.Fresh) > 0 {
+		c.p.catalogue.add(c, info.Fresh)
 	}
 	if e.Has(sqlscan.EffPrepare) && c.texts.prepares == 0 {
 		c.texts.prepares = c.p.catalogue.epoch
 	}
-	if info.makes {
+	if info.Makes {
 		c.pins.look = true
 	}
 	if e.Has(sqlscan.EffTouch) {
-		c.settings.doubt(info.touches...)
+		c.settings.doubt(info.Touches...)
 	}
 	if e.Has(sqlscan.EffSet) {
 		for _, set := range clauses(&info.Statement) {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -55,28 +54,28 @@ func (rt *router) leads(typ byte, n int, p []byte) bool {
 // endsOutside reports whether a text of several statements, some of which control transactions,
 // certainly ends outside of one if it succeeds.
 func endsOutside(sql string) bool {
-	if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends of literals
+	if !sqlscan.Divisible(sql) {
 		return false
 	}
 	outside := true
-	for t := (words{rest: sql}); !t.done; {
-		verb, ok := t.next()
+	for t := sqlscan.WordsOf(sql); !t.Done(); {
+		verb, ok := t.Next()
 		chain, atomic := false, false
 		for last := verb; ok; {
-			var w word
-			w, ok = t.next()
-			chain = chain || w.is("chain") && last.is("and") || w.is("to") || w.is("prepared")
-			atomic = atomic || w.is("atomic")
+			var w sqlscan.Word
+			w, ok = t.Next()
+			chain = chain || w.Is("chain") && last.Is("and") || w.Is("to") || w.Is("prepared")
+			atomic = atomic || w.Is("atomic")
 			last = w
 		}
 		switch {
 		case atomic: // semicolons in a body end nothing
 			return false
-		case verb.is("begin"), verb.is("start"):
+		case verb.Is("begin"), verb.Is("start"):
 			outside = false
-		case verb.is("commit"), verb.is("end"), verb.is("rollback"), verb.is("abort"):
+		case verb.Is("commit"), verb.Is("end"), verb.Is("rollback"), verb.Is("abort"):
 			outside = outside || !chain
-		case verb.is("prepare"):
+		case verb.Is("prepare"):
 			return false // PREPARE TRANSACTION ends it, but leaves something behind
 		}
 	}

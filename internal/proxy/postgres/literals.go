@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -53,7 +54,7 @@ const straying = sqlscan.EffLiterals | sqlscan.EffPath | sqlscan.EffSetUnknown |
 	sqlscan.EffPrepare | sqlscan.EffUnknownFunc | sqlscan.EffUnknown
 
 // strays records the effects of a statement that is sent.
-func (sg *settings) strays(info *reading) {
+func (sg *settings) strays(info *catalogue.Reading) {
 	sg.astray |= info.Effects & straying
 	if info.Effects.Has(sqlscan.EffSet) {
 		for _, set := range clauses(&info.Statement) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
@@ -18,7 +19,7 @@ const maxScanned = 256 << 10
 // A longRead is a text that is being scanned, or was, outside of the loop.
 type longRead struct {
 	sql   string
-	info  reading
+	info  catalogue.Reading
 	epoch uint64 // of the index by which it is judged
 	done  bool
 	then  []core.Task // called after the client, when it is done
@@ -41,7 +42,7 @@ func (tx *texts) judged(st *stmt) bool {
 
 // scanLong reads a long text of a linked client. It reports false while a goroutine
 // does: the message is looked at again afterwards.
-func (tx *texts) scanLong(sql string, as lexical) (info reading, ready bool) {
+func (tx *texts) scanLong(sql string, as lexical) (info catalogue.Reading, ready bool) {
 	c := tx.c
 	p := c.p
 	if t := tx.long; t != nil {
@@ -61,7 +62,7 @@ func (tx *texts) scanLong(sql string, as lexical) (info reading, ready bool) {
 	l.srv.Background.Go(func() {
 		var asRead sqlscan.Text
 		asRead.Read(as.reads(t.sql))
-		info := index.judge(scan(t.sql, &asRead), &asRead)
+		info := index.Judge(scan(t.sql, &asRead), &asRead)
 		l.Post(func() {
 			t.info, t.done = info, true
 			c.resume()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -37,7 +38,7 @@ var shared struct {
 	// in turn: to begin one and to end it takes the server 5 ms of work.
 	admins chan *pgconn.PgConn
 
-	known   postgres.Known
+	known   catalogue.Known
 	lookups *postgres.Lookups
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -94,10 +95,10 @@ func (li *liar) new(known bool) *stage {
 	st.p = li.l.pool(key)
 	if known {
 		st.p.facts = facts{known: true, canFlush: true, syncDefault: "on", version: "15.0", at: li.l.Now + time.Hour}
-		r := newReader(nil, nil)
-		r.feed([][][]byte{{[]byte("1"), []byte("abs")}})
-		r.feed([][][]byte{{[]byte("stamp"), []byte("1"), nil, nil, nil, nil, nil}})
-		x, err := r.index()
+		r := new(catalogue.Known).Reader(catalogue.Database{}, nil)
+		r.Feed([][][]byte{{[]byte("1"), []byte("abs")}})
+		r.Feed([][][]byte{{[]byte("stamp"), []byte("1"), nil, nil, nil, nil, nil}})
+		x, err := r.Index()
 		if err != nil {
 			li.tb.Fatal(err)
 		}

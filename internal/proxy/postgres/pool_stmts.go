@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -103,7 +104,7 @@ func (in *poolStmts) adopt(set *session.Set, as lexical, made readStmt) *stmt {
 		return other
 	}
 	s.key, s.srvName, s.set, s.as = string(in.keyBuf), in.name(), set, as
-	s.info, s.judged = reading{Statement: s.text}, notJudged
+	s.info, s.judged = catalogue.Reading{Statement: s.text}, notJudged
 	s.shape = in.shapes.Of(made.print, s.text.Verb.String(), func(limit int) string { return sqlscan.Normalize(s.asRead, limit) })
 	if s.single = s.own; !s.single {
 		in.keep(s)
@@ -176,9 +177,9 @@ func readAway(tail []byte, as lexical) readStmt {
 }
 
 // judge determines what a statement does, by its text and by the names in it.
-func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
+func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) catalogue.Reading {
 	in.proof.used = true
-	return in.proof.index.judge(info, t)
+	return in.proof.index.Judge(info, t)
 }
 
 // rejudge judges a statement. Afterwards its text is the loop's.
@@ -235,7 +236,7 @@ func (in *poolStmts) unreadShape() *sight.Shape {
 
 // longText is a prepared statement with a long text, which has been scanned. It belongs to
 // one client.
-func (in *poolStmts) longText(tail []byte, as lexical, info reading) *stmt {
+func (in *poolStmts) longText(tail []byte, as lexical, info catalogue.Reading) *stmt {
 	st := in.internal("")
 	st.tail = slices.Clone(tail)
 	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])

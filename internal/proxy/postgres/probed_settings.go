@@ -98,7 +98,7 @@ func (sg *settings) learn() {
 				c.pins.add(pinSet)
 			default:
 				s := session.Setting{Name: n, Value: string(v), Literal: true}
-				if !ascii(n) || !ascii(s.Value) {
+				if !sqlscan.ASCII(n) || !sqlscan.ASCII(s.Value) {
 					c.pins.add(pinSetConfig) // elsewhere it might be read differently
 				}
 				c.set, b.set = t.With(c.set, s), t.With(b.set, s)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -27,21 +28,18 @@ type changeScope struct {
 	current bool
 }
 
-// Statements that affect more than their session are short. weir reads no more of a text than
-// this.
-const (
-	maxReachText  = 64 << 10
-	maxReachWords = 64 // of one statement
-)
+// maxReachWords is how many words of one statement weir reads: those that affect more than
+// their session are short.
+const maxReachWords = 64
 
 // reachOf finds out what the statements of a text affect. When in doubt it returns more: the
 // worst result of a wrong answer is that some idle backends are renewed.
 func reachOf(sql string) []changeScope {
 	var out []changeScope
-	t := words{rest: sql[:min(len(sql), maxReachText)]}
-	for !t.done {
-		var stmt []word
-		for w, ok := t.next(); ok; w, ok = t.next() {
+	t := sqlscan.WordsOf(sql)
+	for !t.Done() {
+		var stmt []sqlscan.Word
+		for w, ok := t.Next(); ok; w, ok = t.Next() {
 			if len(stmt) < maxReachWords {
 				stmt = append(stmt, w)
 			}
@@ -51,49 +49,49 @@ func reachOf(sql string) []changeScope {
 	return out
 }
 
-func reachOfOne(stmt []word) []changeScope {
+func reachOfOne(stmt []sqlscan.Word) []changeScope {
 	if len(stmt) < 3 {
 		return nil
 	}
 	name := stmt[2:]
-	if name[0].is("if") { // IF EXISTS
+	if name[0].Is("if") { // IF EXISTS
 		name = name[min(2, len(name)):]
 	}
 	if len(name) == 0 {
 		return nil
 	}
 	switch verb, kind := stmt[0], stmt[1]; {
-	case kind.is("database"):
-		db := name[0].text
+	case kind.Is("database"):
+		db := name[0].Text
 		switch {
-		case verb.is("drop"), verb.is("alter") && (has(name, "rename") || has(name, "tablespace")):
+		case verb.Is("drop"), verb.Is("alter") && (has(name, "rename") || has(name, "tablespace")):
 			return []changeScope{{database: db, alone: true}}
-		case verb.is("alter") && (has(name, "set") || has(name, "reset")):
+		case verb.Is("alter") && (has(name, "set") || has(name, "reset")):
 			return []changeScope{{database: db}}
-		case verb.is("create"):
+		case verb.Is("create"):
 			return []changeScope{{database: templateOf(name), alone: true, copies: true}}
 		}
-	case kind.is("role"), kind.is("user"), kind.is("group"):
+	case kind.Is("role"), kind.Is("user"), kind.Is("group"):
 		switch {
-		case verb.is("drop"):
+		case verb.Is("drop"):
 			var out []changeScope
 			for _, w := range name {
-				if w.text != "," {
-					out = append(out, changeScope{user: w.text})
+				if w.Text != "," {
+					out = append(out, changeScope{user: w.Text})
 				}
 			}
 			return out
-		case verb.is("alter") && (has(name, "set") || has(name, "reset") || has(name, "rename")):
-			r := changeScope{user: name[0].text}
+		case verb.Is("alter") && (has(name, "set") || has(name, "reset") || has(name, "rename")):
+			r := changeScope{user: name[0].Text}
 			switch {
-			case name[0].is("all"):
+			case name[0].Is("all"):
 				r.user = ""
-			case name[0].is("current_user"), name[0].is("current_role"), name[0].is("session_user"):
+			case name[0].Is("current_user"), name[0].Is("current_role"), name[0].Is("session_user"):
 				r.user, r.current = "", true
 			}
 			for i, w := range name {
-				if w.is("database") && i > 0 && name[i-1].is("in") && i+1 < len(name) {
-					r.database = name[i+1].text
+				if w.Is("database") && i > 0 && name[i-1].Is("in") && i+1 < len(name) {
+					r.database = name[i+1].Text
 				}
 			}
 			return []changeScope{r}
@@ -103,132 +101,28 @@ func reachOfOne(stmt []word) []changeScope {
 }
 
 // templateOf is the database that a CREATE DATABASE copies.
-func templateOf(name []word) string {
+func templateOf(name []sqlscan.Word) string {
 	for i, w := range name {
-		if !w.is("template") || i == 0 {
+		if !w.Is("template") || i == 0 {
 			continue
 		}
-		if i+1 < len(name) && name[i+1].text == "=" {
+		if i+1 < len(name) && name[i+1].Text == "=" {
 			i++
 		}
-		if i+1 < len(name) && !name[i+1].is("default") {
-			return name[i+1].text
+		if i+1 < len(name) && !name[i+1].Is("default") {
+			return name[i+1].Text
 		}
 	}
 	return "template1"
 }
 
-func has(list []word, keyword string) bool {
+func has(list []sqlscan.Word, keyword string) bool {
 	for _, w := range list[1:] {
-		if w.is(keyword) {
+		if w.Is(keyword) {
 			return true
 		}
 	}
 	return false
-}
-
-// A word is a word, a quoted name or literal without its quotes, or a sign.
-type word struct {
-	text   string
-	quoted bool
-}
-
-func (w word) is(keyword string) bool { return !w.quoted && w.text == keyword }
-
-// words splits a text into words. The texts that it is for contain names and simple
-// literals; anything else is returned character by character.
-type words struct {
-	rest string
-	done bool
-}
-
-// next returns the next word; ok is false at a semicolon and at the end.
-func (t *words) next() (w word, ok bool) {
-	for {
-		t.rest = strings.TrimLeft(t.rest, " \t\r\n\f\v")
-		switch {
-		case t.rest == "":
-			t.done = true
-			return word{}, false
-		case strings.HasPrefix(t.rest, "--"):
-			end := strings.IndexAny(t.rest, "\n\r")
-			if end < 0 {
-				end = len(t.rest)
-			}
-			t.rest = t.rest[end:]
-		case strings.HasPrefix(t.rest, "/*"):
-			t.comment()
-		default:
-			return t.word()
-		}
-	}
-}
-
-// comment skips a comment and the comments in it.
-func (t *words) comment() {
-	depth := 0
-	for t.rest != "" {
-		switch {
-		case strings.HasPrefix(t.rest, "/*"):
-			depth++
-			t.rest = t.rest[2:]
-		case strings.HasPrefix(t.rest, "*/"):
-			t.rest = t.rest[2:]
-			if depth--; depth == 0 {
-				return
-			}
-		default:
-			t.rest = t.rest[1:]
-		}
-	}
-}
-
-func (t *words) word() (word, bool) {
-	switch c := t.rest[0]; {
-	case c == ';':
-		t.rest = t.rest[1:]
-		return word{}, false
-	case c == '"' || c == '\'':
-		var b strings.Builder
-		i := 1
-		for ; i < len(t.rest); i++ {
-			if t.rest[i] == c {
-				if i+1 == len(t.rest) || t.rest[i+1] != c {
-					break
-				}
-				i++
-			}
-			b.WriteByte(t.rest[i])
-		}
-		t.rest = t.rest[min(i+1, len(t.rest)):]
-		return word{text: b.String(), quoted: true}, true
-	case isNameByte(c):
-		i := 1
-		for i < len(t.rest) && isNameByte(t.rest[i]) {
-			i++
-		}
-		w := word{text: foldName(t.rest[:i])}
-		t.rest = t.rest[i:]
-		return w, true
-	default:
-		w := word{text: t.rest[:1]}
-		t.rest = t.rest[1:]
-		return w, true
-	}
-}
-
-func isNameByte(c byte) bool {
-	return c == '_' || c == '$' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-}
-
-// foldName folds ASCII letters, as the server does for names without quotes.
-func foldName(s string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, s)
 }
 
 // reaching prepares for a statement that changes the catalogue and is about to

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -520,7 +521,7 @@ func (rt *router) knownRow(p []byte, sql string) bool {
 }
 
 // pushRow adds a simple query to a lane.
-func (rt *router) pushRow(ln *lane, p []byte, sql string, info *reading, sh *sight.Shape, row span) {
+func (rt *router) pushRow(ln *lane, p []byte, sql string, info *catalogue.Reading, sh *sight.Shape, row span) {
 	rt.c.stmts.unname("")
 	u := rt.unitOf(p)
 	u.simple, u.shape, u.row = true, sh, row
@@ -529,7 +530,7 @@ func (rt *router) pushRow(ln *lane, p []byte, sql string, info *reading, sh *sig
 }
 
 // cachedQuery looks up the answer to a simple query that is a read.
-func (rt *router) cachedQuery(raw []byte, sql string, info *reading, sh *sight.Shape) cached {
+func (rt *router) cachedQuery(raw []byte, sql string, info *catalogue.Reading, sh *sight.Shape) cached {
 	u := rt.c.l.newUnit(unitClient)
 	u.simple, u.shape = true, sh
 	u.follow(rt.c, info, sql)

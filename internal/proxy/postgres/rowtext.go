@@ -3,6 +3,7 @@ package postgres
 import (
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -14,7 +15,7 @@ import (
 
 // A rowText is the result of parsing such a text.
 type rowText struct {
-	info   reading
+	info   catalogue.Reading
 	as     lexical
 	epoch  uint64 // of the index
 	shape  *sight.Shape
@@ -213,10 +214,10 @@ func (rs *rowTexts) keep(sql string, row span, t *rowText) {
 }
 
 // remember keeps the result of parsing a text that joined a rows lane.
-func (rt *router) remember(ln *lane, sql string, info *reading, sh *sight.Shape, row span) {
+func (rt *router) remember(ln *lane, sql string, info *catalogue.Reading, sh *sight.Shape, row span) {
 	c := rt.c
 	c.p.rowTexts.keep(sql, span{row.at - pgwire.HeaderLen, row.end - pgwire.HeaderLen}, &rowText{
-		info: reading{Statement: sqlscan.Statement{Verb: info.Verb, Effects: info.Effects, Count: info.Count, Hints: info.Hints}},
+		info: catalogue.Reading{Statement: sqlscan.Statement{Verb: info.Verb, Effects: info.Effects, Count: info.Count, Hints: info.Hints}},
 		as:   c.texts.lexical(), epoch: c.p.catalogue.epoch, shape: sh, insert: ln.rows.insert, key: ln.key.shape,
 	})
 }

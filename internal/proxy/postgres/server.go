@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -46,7 +47,7 @@ type Server struct {
 	roleChecks roleChecks
 	away       availability
 	hubs       hubs
-	known      *knownServers
+	known      *catalogue.Known
 
 	identities identities
 	hosts
@@ -62,7 +63,7 @@ func New(cfg Config) (*Server, error) {
 	s.config.Store(&cfg)
 	s.Way.s = s
 	if s.known = cfg.known; s.known == nil {
-		s.known = new(knownServers)
+		s.known = new(catalogue.Known)
 	}
 	s.Process, s.Sockets = cfg.Process, cfg.Sockets
 	s.hosts = hosts{srv: s, roles: upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })}

@@ -106,7 +106,7 @@ func replay(from, to *session.Set) []string {
 // anyLiteral renders s, in the encoding of the database, as an SQL expression that
 // every encoding reads alike.
 func anyLiteral(s string) string {
-	if ascii(s) {
+	if sqlscan.ASCII(s) {
 		return quoteLiteral(s)
 	}
 	return "pg_catalog.convert_from(pg_catalog.decode('" + hex.EncodeToString([]byte(s)) + "', 'hex'), pg_catalog.getdatabaseencoding())"
@@ -222,12 +222,12 @@ func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 		// ParameterStatus reports the value.
 	default:
 		v := session.Setting{Name: s.Name, Value: s.Value}
-		if told, ok := b.told(s.Name); ok && ascii(told) {
+		if told, ok := b.told(s.Name); ok && sqlscan.ASCII(told) {
 			v.Value, v.Literal = told, true // the complete value, if SET gives only a part, as for datestyle
 		} else if strings.ContainsAny(s.Value, `\&`) {
 			sg.doubt(s.Name) // its meaning depends on standard_conforming_strings
 			return
-		} else if !ascii(v.Name) || !ascii(v.Value) {
+		} else if !sqlscan.ASCII(v.Name) || !sqlscan.ASCII(v.Value) {
 			v.Encoding = b.params[encodingName]
 		}
 		c.set, b.set = t.With(c.set, v), t.With(b.set, v)

@@ -2,11 +2,12 @@ package postgres
 
 import (
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
 // follow notes what is to be told of a statement of the unit: h are its hints.
-func (u *unit) follow(c *client, info *reading, sql string) {
+func (u *unit) follow(c *client, info *catalogue.Reading, sql string) {
 	u.shape.From(info.Hints.File, info.Hints.Line)
 	if t := info.Hints.Trace; t != "" {
 		u.trace = c.l.srv.StatementLog.Spans.Trace(t)

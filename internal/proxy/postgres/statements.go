@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -207,7 +208,7 @@ func (ss *statements) mustWait(st *stmt) bool {
 // backend is parsed as it was, and returns what is then known of it: nothing, if that cannot be
 // ensured. It returns false if units in flight must be answered first.
 // A Parse of it in an earlier unit counts as well: see kept.
-func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
+func (ss *statements) reparse(st *stmt, unnamed bool) (info *catalogue.Reading, ok bool) {
 	c := ss.c
 	switch {
 	case st == nil:

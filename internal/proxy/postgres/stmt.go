@@ -1,8 +1,7 @@
 package postgres
 
 import (
-	"strings"
-
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -50,7 +49,7 @@ type stmt struct {
 	tail    []byte // of the Parse message after the name: text, NUL, parameter types
 	sql     string
 	text    sqlscan.Statement // what its text shows
-	info    reading           // and what is known of the names in it
+	info    catalogue.Reading // and what is known of the names in it
 	judged  uint64            // the epoch of the index that info is based on
 	route   route
 	shape   *sight.Shape
@@ -94,16 +93,6 @@ const maxStmts = 10000
 
 // maxStmtBytes bounds the same in bytes.
 const maxStmtBytes = 32 << 20
-
-// hasDo reports whether one of several statements may be DO.
-func hasDo(sql string) bool {
-	for _, w := range strings.FieldsFunc(sql, func(r rune) bool { return r < 0x80 && !isNameByte(byte(r)) || r == '$' }) {
-		if strings.EqualFold(w, "do") {
-			return true
-		}
-	}
-	return false
-}
 
 // scan scans a text in the form in which lexical.reads has it.
 func scan(sql string, asRead *sqlscan.Text) sqlscan.Statement {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -32,13 +33,13 @@ type texts struct {
 	// hand, lastInfo what it says, read as lastAs by an index of lastEpoch: the
 	// forwarder need not read it again.
 	last      string
-	lastInfo  reading
+	lastInfo  catalogue.Reading
 	lastAs    lexical
 	lastEpoch uint64
 }
 
 // keep makes scan return what it has returned for a text, until forget.
-func (tx *texts) keep(sql string, info *reading) {
+func (tx *texts) keep(sql string, info *catalogue.Reading) {
 	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.catalogue.epoch
 }
 
@@ -52,7 +53,7 @@ func (tx *texts) forget() { tx.last = "" }
 
 // scan scans a text, which is the loop's afterwards, in the form in which
 // lexical.reads has it, unless it cannot be read.
-func (tx *texts) scan(sql string) reading {
+func (tx *texts) scan(sql string) catalogue.Reading {
 	if !tx.readable(sql) {
 		return opaque
 	}
@@ -69,7 +70,7 @@ func (tx *texts) scan(sql string) reading {
 // scanNext scans a text that the linked client sends after the units in flight; known is
 // its statement if it was scanned before. It returns false if the units in flight
 // must be answered first, or if the text is long and is still being scanned.
-func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
+func (tx *texts) scanNext(sql string, known *stmt) (info catalogue.Reading, ok bool) {
 	c := tx.c
 	if known != nil {
 		c.p.stmts.refresh(known)
@@ -79,7 +80,7 @@ func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 	} else if info, ok = tx.scanLong(sql, tx.lexical()); !ok {
 		return opaque, false
 	}
-	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !tx.unsettled() {
+	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !sqlscan.ASCII(sql)) || !tx.unsettled() {
 		return info, true
 	}
 	return opaque, c.cur != nil // within a pipeline no answer comes before its Sync
@@ -101,7 +102,7 @@ func (tx *texts) readable(sql string) bool {
 	if tx.c.link != nil {
 		safe = tx.c.link.bytewise
 	}
-	return safe || ascii(sql)
+	return safe || sqlscan.ASCII(sql)
 }
 
 // unsettled reports whether a statement of the client in flight may change
@@ -149,7 +150,7 @@ func (tx *texts) told(name, value string) {
 }
 
 // shape is the statistics of statements like a text that was just scanned.
-func (tx *texts) shape(sql string, info *reading) *sight.Shape {
+func (tx *texts) shape(sql string, info *catalogue.Reading) *sight.Shape {
 	c := tx.c
 	switch {
 	case info.Effects.Has(sqlscan.EffEncoding):
@@ -189,7 +190,7 @@ func (tx *texts) remember(sql string) bool {
 
 // rejudge judges what the client did while nothing was known. Without an index the client
 // stays pinned.
-func (tx *texts) rejudge(x *index) {
+func (tx *texts) rejudge(x *catalogue.Index) {
 	c := tx.c
 	c.pins.held &^= pinUnread
 	if x == nil {
@@ -201,11 +202,11 @@ func (tx *texts) rejudge(x *index) {
 		if x == nil {
 			break
 		}
-		info := x.judge(t.Scan(), &t)
+		info := x.Judge(t.Scan(), &t)
 		if info.Effects.Has(sqlscan.EffTouch) {
-			c.settings.doubt(info.touches...)
+			c.settings.doubt(info.Touches...)
 		}
-		c.pins.look = c.pins.look || info.makes
+		c.pins.look = c.pins.look || info.Makes
 		c.pins.add(pinsOf(info.Effects))
 	}
 	tx.unread = nil

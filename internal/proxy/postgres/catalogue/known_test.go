@@ -1,4 +1,4 @@
-package postgres
+package catalogue
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ import (
 
 // What one server's functions do says nothing about another of the same version.
 func TestBuiltinsAreKnownByServer(t *testing.T) {
-	var known remembered[serverKey, builtins]
+	var known remembered[Server, builtins]
 	f := &builtins{effects: map[string]sqlscan.Effect{"1": sqlscan.EffRoutine}}
-	key := func(host int, version string) serverKey {
-		return serverKey{fmt.Sprintf("10.0.0.%d:5432", host), version}
+	key := func(host int, version string) Server {
+		return Server{fmt.Sprintf("10.0.0.%d:5432", host), version}
 	}
 	known.learn(key(1, "15.4"), f)
-	for server, want := range map[serverKey]*builtins{
+	for server, want := range map[Server]*builtins{
 		key(1, "15.4"): f, key(2, "15.4"): nil, key(1, "16.0"): nil, key(1, ""): nil,
 	} {
 		if known.of(server) != want {

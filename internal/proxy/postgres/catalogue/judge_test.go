@@ -1,4 +1,4 @@
-package postgres
+package catalogue
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 
 // BenchmarkJudge is what is read of the text of each simple query.
 func BenchmarkJudge(b *testing.B) {
-	x := &index{names: map[string]nameEffects{
+	x := &Index{names: map[string]NameEffects{
 		"nextval":    {read: sqlscan.EffSequence},
 		"set_config": {read: sqlscan.EffSetConfig},
 		"orders":     {write: sqlscan.EffSequence},
@@ -23,7 +23,7 @@ func BenchmarkJudge(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				t.Read(c.sql)
-				x.judge(scan(c.sql, &t), &t)
+				x.Judge(t.Scan(), &t)
 			}
 		})
 	}
@@ -41,11 +41,11 @@ func TestFunctionsThatDoSomethingAreNoReads(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(call, "(")
 		e := builtinEffects(name)
-		x := &index{names: map[string]nameEffects{name: {read: e, write: e}}}
+		x := &Index{names: map[string]NameEffects{name: {read: e, write: e}}}
 		var text sqlscan.Text
 		sql := "SELECT " + call
 		text.Read(sql)
-		if got := x.judge(scan(sql, &text), &text); routeOf(&got.Statement) != routeAlone {
+		if got := x.Judge(text.Scan(), &text); got.Effects == 0 {
 			t.Errorf("%s is taken for a read: effects %v", sql, got.Effects)
 		}
 	}
@@ -54,7 +54,7 @@ func TestFunctionsThatDoSomethingAreNoReads(t *testing.T) {
 // Columns are often named as what hides bodies: that is no reason to read the catalogue.
 func TestColumnsNamedLikeKindsOfObjects(t *testing.T) {
 	t.Parallel()
-	x := &index{names: map[string]nameEffects{"f": {read: sqlscan.EffUnknownFunc, write: sqlscan.EffUnknownFunc}}}
+	x := &Index{names: map[string]NameEffects{"f": {read: sqlscan.EffUnknownFunc, write: sqlscan.EffUnknownFunc}}}
 	for sql, want := range map[string]bool{
 		`CREATE TABLE a (id bigserial, "type" text, language text, domain text)`: false,
 		`CREATE UNIQUE INDEX ON a (type)`:                                        false,
@@ -66,9 +66,9 @@ func TestColumnsNamedLikeKindsOfObjects(t *testing.T) {
 	} {
 		var text sqlscan.Text
 		text.Read(sql)
-		got := x.judge(scan(sql, &text), &text)
-		if got.hidden != want {
-			t.Errorf("%s: the catalogue is read: %v, want %v", sql, got.hidden, want)
+		got := x.Judge(text.Scan(), &text)
+		if got.Hidden != want {
+			t.Errorf("%s: the catalogue is read: %v, want %v", sql, got.Hidden, want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
 
@@ -219,7 +220,7 @@ func TestClustersThatDifferInAFunctionAreReadApart(t *testing.T) {
 		if err := conn.Exec(ctxFor(t), "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS $$ SELECT 1"+from+" $$").Close(); err != nil {
 			t.Fatal(err)
 		}
-		results, err := conn.Exec(ctxFor(t), postgres.StampSQL).ReadAll()
+		results, err := conn.Exec(ctxFor(t), catalogue.StampSQL).ReadAll()
 		if err != nil {
 			t.Fatal(err)
 		}

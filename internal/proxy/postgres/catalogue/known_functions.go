@@ -1,9 +1,8 @@
-package postgres
+package catalogue
 
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
@@ -103,51 +102,6 @@ var byString = strings.Fields(`
 	array_in array_recv domain_in domain_recv multirange_in multirange_recv
 	pg_input_error_info pg_input_is_valid range_in range_recv record_in record_recv
 	satisfies_hash_partition`)
-
-// knownServers is what the loops have read of servers, so that each thing is read once and not
-// on every loop.
-type knownServers struct {
-	builtins remembered[serverKey, builtins]
-	// indexes are those of databases, as they were read, for a loop that finds their stamp
-	// there.
-	indexes remembered[databaseKey, index]
-}
-
-// serverKey names a server: two with the same version may differ in what their
-// superusers have renamed or dropped.
-type serverKey struct{ address, version string }
-
-type databaseKey struct {
-	server   serverKey
-	database string
-}
-
-// remembered are things that do not change. Safe for concurrent use.
-type remembered[K comparable, V any] struct {
-	mu sync.Mutex
-	m  map[K]*V // guarded by mu
-}
-
-// maxKnown is how many are remembered: names may lead to new servers again and again. An index
-// weighs roughly 100 bytes for each name that it has and 50 for each in a function's body: a
-// megabyte for a database with thousands of functions, tens of kilobytes for most.
-const maxKnown = 256
-
-// of returns nil if nothing is known.
-func (r *remembered[K, V]) of(key K) *V {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.m[key]
-}
-
-func (r *remembered[K, V]) learn(key K, v *V) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.m == nil || len(r.m) >= maxKnown && r.m[key] == nil {
-		r.m = make(map[K]*V)
-	}
-	r.m[key] = v
-}
 
 // builtinEffects returns what calling a function of pg_catalog may do to the
 // session and how it may run; 0 if nothing needs to be known of it.
