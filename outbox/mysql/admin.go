@@ -20,7 +20,11 @@ type tableInfo struct {
 }
 
 // tableInfo reads it, and returns an error for tables that this version cannot use.
-func (s *Store) tableInfo(ctx context.Context, c *session, v *server) (tableInfo, error) {
+func (s *Store) tableInfo(ctx context.Context, c *session) (tableInfo, error) {
+	v, err := serverOf(ctx, s, c)
+	if err != nil {
+		return tableInfo{}, err
+	}
 	t, err := migration{s}.inspect(ctx, c, v)
 	if err == nil {
 		err = t.checkVersion()
@@ -33,12 +37,8 @@ func (s *Store) tableInfo(ctx context.Context, c *session, v *server) (tableInfo
 
 // withTables runs f with a session and the tables' tableInfo.
 func (s *Store) withTables(ctx context.Context, step string, f func(c *session, t tableInfo) error) error {
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return err
-	}
-	err = s.with(ctx, func(c *session) error {
-		t, err := s.tableInfo(ctx, c, v)
+	err := s.with(ctx, func(c *session) error {
+		t, err := s.tableInfo(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 }
 
 func (s *Store) leases(ctx context.Context, c *session) ([]outbox.LeaseStatus, error) {
-	v, err := s.describeServer(ctx)
+	v, err := serverOf(ctx, s, c)
 	if err != nil {
 		return nil, err
 	}

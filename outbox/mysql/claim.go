@@ -13,7 +13,6 @@ import (
 // claim is an open transaction that holds locks on its rows.
 type claim struct {
 	s       *Store
-	v       *server
 	c       *session // nil: finished or released
 	history bool
 	parts   bool
@@ -23,15 +22,11 @@ type claim struct {
 
 // Claim implements [outbox.Store].
 func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return nil, err
-	}
 	c, err := s.session(ctx)
 	if err != nil {
 		return nil, s.fail("claim rows of", err)
 	}
-	k := &claim{s: s, v: v, c: c}
+	k := &claim{s: s, c: c}
 	err = retry(ctx, func() error { return k.take(ctx, req) })
 	if err != nil {
 		c.release(err)
@@ -41,7 +36,7 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 }
 
 func (k *claim) take(ctx context.Context, req outbox.ClaimRequest) error {
-	t, err := k.s.tableInfo(ctx, k.c, k.v)
+	t, err := k.s.tableInfo(ctx, k.c)
 	if err != nil {
 		return err
 	}
@@ -117,7 +112,7 @@ func (k *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 
 func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
 	if len(acked) > 0 {
-		l := &lease{s: k.s, v: k.v, hist: k.history, parts: k.parts, made: map[int64]int64{}}
+		l := &lease{s: k.s, hist: k.history, parts: k.parts, made: map[int64]int64{}}
 		l.remember(k.rows)
 		for _, text := range l.ackTexts("", "TRUE", refsOf(k.rows, acked)) {
 			if err := k.c.exec(ctx, text); err != nil {

@@ -85,9 +85,12 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lease{s: s, v: v, shard: shard, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
+	l := &lease{s: s, shard: shard, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
 	if l.c, err = s.lockShard(ctx, v.shardLock(s, shard)); err == nil {
-		if err = l.take(ctx); err != nil {
+		if l.v, err = askServer(ctx, s, l.c); err == nil {
+			err = l.take(ctx)
+		}
+		if err != nil {
 			l.c.discard()
 		}
 	}
@@ -247,22 +250,23 @@ func (l *lease) raise(ctx context.Context) error {
 	return nil
 }
 
-// stay looks from time to time where the address leads. If that is another server that accepts
-// writes, there may be messages there and nobody to lead: this relay may be the only one.
-func (l *lease) stay(ctx context.Context) {
-	tick := time.NewTicker(l.s.leaderPatience)
+// stay looks from time to time where the address leads, and calls lose if that is another server
+// than the one of a lock, and accepts writes. There may be messages there and no leader: this relay
+// may be the only one.
+func stay(ctx context.Context, s *Store, place string, lost <-chan struct{}, lose func()) {
+	tick := time.NewTicker(s.leaderPatience)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.lost:
+		case <-lost:
 			return
 		case <-tick.C:
 		}
-		// The lease does not depend on a look that fails.
-		if to := look(ctx, l.s); to.primary && to.place != l.c.place {
-			_ = l.lose(errElsewhere) // Lost says it
+		// The lock does not depend on a look that fails.
+		if to := look(ctx, s); to.primary && to.place != place {
+			lose()
 		}
 	}
 }
@@ -308,7 +312,7 @@ func (l *lease) watch(ctx context.Context) {
 	defer close(l.done)
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() { l.stay(ctx) })
+	group.Go(func() { stay(ctx, l.s, l.c.place, l.lost, func() { _ = l.lose(errElsewhere) }) }) // Lost says it
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {

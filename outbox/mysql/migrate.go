@@ -48,16 +48,16 @@ func (t *tables) checkVersion() error {
 // convert the table to partitions (Plan.Convert), the server copies it; producers wait
 // until it is done.
 func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error) {
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if err := s.Check(ctx); err != nil { // the migration lock belongs to the session
 		return nil, err
 	}
 	var done []string
 	m := migration{s}
-	err = s.with(ctx, func(c *session) error {
+	err := s.with(ctx, func(c *session) error {
+		v, err := serverOf(ctx, s, c)
+		if err != nil {
+			return err
+		}
 		if plan.DryRun {
 			t, err := m.inspectFor(ctx, c, v, plan)
 			if err != nil {
@@ -148,11 +148,18 @@ func (s migration) lockShards(ctx context.Context, c *session, v *server, t *tab
 	return free, nil
 }
 
-// lock tries to take an advisory lock and waits up to the given seconds.
+// lock tries to take an advisory lock and waits up to the given seconds. The server would grant a
+// session a lock that it has: if it has it, another client of a pooler took it.
 func (c *session) lock(ctx context.Context, name string, seconds int) (bool, error) {
+	const own = -1
 	var got *int64
-	if err := c.QueryRowContext(ctx, fmt.Sprintf("SELECT GET_LOCK('%s', %d)", name, seconds)).Scan(&got); err != nil {
+	err := c.QueryRowContext(ctx, fmt.Sprintf("SELECT IF(IS_USED_LOCK('%s') = CONNECTION_ID(), %d, GET_LOCK('%s', %d))", name, own, name, seconds)).Scan(&got)
+	if err != nil {
 		return false, fmt.Errorf("take advisory lock: %w", err)
+	}
+	if got != nil && *got == own {
+		c.store.pooled.Moved()
+		return false, fmt.Errorf("%w (this session shares a session of the server with another client, which already holds the lock)", outbox.ErrPooled)
 	}
 	return got != nil && *got == 1, nil
 }
@@ -367,15 +374,16 @@ func (t *tables) check(plan outbox.Plan) error {
 
 // Describe implements [outbox.Store].
 func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return outbox.Description{}, err
-	}
-	d := outbox.Description{SkipLocks: true, Server: v.title()}
-	if !v.process {
-		d.Server += fmt.Sprintf(" (without PROCESS: a gap is given up after %v)", s.opts.MaxTxAge)
-	}
-	err = s.with(ctx, func(c *session) error {
+	d := outbox.Description{SkipLocks: true}
+	err := s.with(ctx, func(c *session) error {
+		v, err := serverOf(ctx, s, c)
+		if err != nil {
+			return err
+		}
+		d.Server = v.title()
+		if !v.process {
+			d.Server += fmt.Sprintf(" (without PROCESS: a gap is given up after %v)", s.opts.MaxTxAge)
+		}
 		t, err := migration{s}.inspect(ctx, c, v)
 		if err != nil {
 			return err

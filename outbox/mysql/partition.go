@@ -140,12 +140,12 @@ func parseBound(text string) (time.Time, error) {
 
 // Partitions implements [outbox.Partitioner].
 func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var out []outbox.Partition
-	err = s.with(ctx, func(c *session) error {
+	err := s.with(ctx, func(c *session) error {
+		v, err := serverOf(ctx, s, c)
+		if err != nil {
+			return err
+		}
 		ps, err := s.partitions(ctx, c, v)
 		if err != nil || len(ps) == 0 {
 			return err
@@ -207,12 +207,12 @@ func (s *Store) hasPending(ctx context.Context, c *session, partition string) (f
 // lock that blocks all other sessions and is granted only after all transactions that used
 // the table have ended, so that no pending row can still appear in it.
 func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return outbox.PartitionReport{}, err
-	}
 	var report outbox.PartitionReport
-	err = s.with(ctx, func(c *session) (err error) {
+	err := s.with(ctx, func(c *session) (err error) {
+		v, err := serverOf(ctx, s, c)
+		if err != nil {
+			return err
+		}
 		name := v.lockName(s, "migrate")
 		got, err := c.lock(ctx, name, 5)
 		if err != nil {

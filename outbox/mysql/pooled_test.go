@@ -109,6 +109,28 @@ func TestLeaderSeesThatItsSessionMoves(t *testing.T) {
 	})
 }
 
+// Two relays that a pooler gives the same connection do not both lead: the server would grant the
+// lock of its session to both. Nor does one go on whose epoch has passed.
+func TestRelaysOfOneConnection(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		migrated(t, m, db, Options{}, outbox.Plan{})
+		first := lentStore(t, m, db, 1)
+		l, err := first.Lead(t.Context(), 0)
+		check(t, err)
+		second, err := New(first.db, Options{})
+		check(t, err)
+		l.(*lease).mu.Lock() // no heartbeat: this pooler does not wait until its connection is free
+		if _, err := second.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrPooled) {
+			t.Errorf("a second relay leads on the same connection: %v, want %v", err, outbox.ErrPooled)
+		}
+		l.(*lease).mu.Unlock()
+		run(t, producers(t, m, db), "UPDATE weir_outbox_lease SET epoch = epoch + 1")
+		testkit.Receive(t, "the lead is lost", l.Lost())
+		check(t, l.Close())
+	})
+}
+
 // lentStore returns a store behind a pooler with some connections.
 func lentStore(t *testing.T, m *lab.MySQL, db string, size int) *Store {
 	t.Helper()

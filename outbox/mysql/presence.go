@@ -39,15 +39,15 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 	if err := s.pooled.Err(); err != nil {
 		return nil, s.fail("announce claims on", err)
 	}
-	v, err := s.describeServer(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.session(ctx)
+	c, err := s.renew(ctx, nil) // rows are claimed where the announcement is
 	if err != nil {
 		return nil, s.fail("announce claims on", err)
 	}
-	same, err := c.announce(ctx, s, v)
+	var same string
+	v, err := serverOf(ctx, s, c)
+	if err == nil {
+		same, err = c.announce(ctx, s, v)
+	}
 	if err != nil {
 		c.discard()
 		return nil, s.fail("announce claims on", err)
@@ -102,14 +102,21 @@ func (c *session) refuseClaims(ctx context.Context, s *Store, v *server) error {
 	return nil
 }
 
-// watch keeps the session alive and closes lost when it has ended, or another one answers.
+// watch keeps the session alive and closes lost when it has ended, or another one answers, or the
+// address leads elsewhere.
 func (p *presence) watch(ctx context.Context) {
 	defer close(p.done)
+	var group sync.WaitGroup
+	defer group.Wait()
+	lose := sync.OnceFunc(func() { close(p.lost) })
+	group.Go(func() { stay(ctx, p.s, p.c.place, p.lost, lose) })
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-p.lost:
 			return
 		case <-tick.C:
 		}
@@ -121,7 +128,7 @@ func (p *presence) watch(ctx context.Context) {
 			p.s.pooled.Moved()
 		}
 		if err != nil || !same {
-			close(p.lost)
+			lose()
 			return
 		}
 	}

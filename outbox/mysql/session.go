@@ -87,8 +87,8 @@ func expireSessions(s *Store) {
 	s.mu.Unlock()
 }
 
-// placeText is an expression that identifies a server.
-const placeText = "CONCAT_WS(' ', @@hostname, @@port, @@server_id, @@datadir)"
+// placeText is an expression that identifies a server and its version.
+const placeText = "CONCAT_WS(' ', @@hostname, @@port, @@server_id, @@datadir, VERSION())"
 
 // newSession returns a session on the server that the address leads to. The application's pool
 // may have connections to the one that it led to before, which may hang.

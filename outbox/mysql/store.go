@@ -78,7 +78,7 @@ type Store struct {
 	generation int    // of sessions: see expireSessions
 	place      string // of sessions: see newSession
 	closed     bool
-	server     *server // nil until first asked
+	server     *server // the last one that was described: see serverOf
 }
 
 var (
@@ -191,8 +191,9 @@ func (s *Store) fail(step string, err error) error {
 	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
 }
 
-// server describes the server.
+// server describes a server.
 type server struct {
+	place    string // see placeText
 	version  string // VERSION()
 	mariadb  bool
 	database string // that the tables are in
@@ -208,35 +209,47 @@ func (v *server) title() string {
 	return "MySQL " + v.version
 }
 
-// describeServer queries the server's version once, and returns an error if it is too old.
-func (s *Store) describeServer(ctx context.Context) (*server, error) {
-	s.mu.Lock()
-	known := s.server
-	s.mu.Unlock()
-	if known != nil {
-		return known, nil
-	}
-	v := &server{}
-	err := s.with(ctx, func(c *session) error {
-		var database sql.NullString
-		if err := c.QueryRowContext(ctx, "SELECT VERSION(), DATABASE()").Scan(&v.version, &database); err != nil {
-			return err
-		}
-		v.mariadb = strings.Contains(v.version, "MariaDB")
-		v.database = cmp.Or(s.schema, database.String)
-		switch err := c.exec(ctx, "SELECT COUNT(*) FROM information_schema.INNODB_TRX"); {
-		case err == nil, isError(err, errConvert):
-			v.process = true
-		case !isError(err, errAccessDenied):
-			return err
-		}
-		return nil
+// describeServer describes the server of the sessions.
+func (s *Store) describeServer(ctx context.Context) (v *server, err error) {
+	err = s.with(ctx, func(c *session) error {
+		v, err = serverOf(ctx, s, c)
+		return err
 	})
 	if err != nil {
 		return nil, s.fail("look at the server of", err)
 	}
+	return v, nil
+}
+
+// serverOf describes the server of a session: an address may lead to a MariaDB now and to a MySQL
+// later. It asks each server once, until Lead asks again.
+func serverOf(ctx context.Context, s *Store, c *session) (*server, error) {
+	s.mu.Lock()
+	known := s.server
+	s.mu.Unlock()
+	if known != nil && known.place == c.place {
+		return known, nil
+	}
+	return askServer(ctx, s, c)
+}
+
+// askServer is serverOf that always asks. It returns an error if the server is too old.
+func askServer(ctx context.Context, s *Store, c *session) (*server, error) {
+	v := &server{place: c.place}
+	var database sql.NullString
+	if err := c.QueryRowContext(ctx, "SELECT VERSION(), DATABASE()").Scan(&v.version, &database); err != nil {
+		return nil, err
+	}
+	v.mariadb = strings.Contains(v.version, "MariaDB")
+	v.database = cmp.Or(s.schema, database.String)
+	switch err := c.exec(ctx, "SELECT COUNT(*) FROM information_schema.INNODB_TRX"); {
+	case err == nil, isError(err, errConvert):
+		v.process = true
+	case !isError(err, errAccessDenied):
+		return nil, err
+	}
 	if err := v.check(); err != nil {
-		return nil, s.fail("open", err)
+		return nil, err
 	}
 	s.mu.Lock()
 	s.server = v

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/storetest"
 )
@@ -30,6 +31,9 @@ type shared struct {
 }
 
 var mariadb, mysqld = shared{start: lab.StartMariaDB}, shared{start: lab.StartMySQL}
+
+// another is a second MariaDB, to which an address may be moved.
+var another = shared{start: lab.StartMariaDB}
 
 // config is of a server that never flushes, with a log to follow.
 var config = lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"max_allowed_packet": "128M"}}
@@ -49,7 +53,7 @@ func (s *shared) get(t *testing.T) *lab.MySQL {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, s := range []*shared{&mariadb, &mysqld} {
+	for _, s := range []*shared{&mariadb, &mysqld, &another} {
 		if s.server == nil {
 			continue
 		}
@@ -282,7 +286,7 @@ func (m *movable) Connect(ctx context.Context) (sqldriver.Conn, error) {
 // application's pool keeps connections to it.
 func TestStandbyMovesWithTheAddress(t *testing.T) {
 	labtest.RequireMariaDB(t)
-	old, successor := mariadb.get(t), labtest.MariaDB(t, config)
+	old, successor := mariadb.get(t), another.get(t)
 	db := database(t, old)
 	check(t, successor.Exec(t.Context(), "CREATE DATABASE "+db))
 	oldLeader, err := migrated(t, old, db, Options{}, outbox.Plan{}).Lead(t.Context(), 0)
@@ -348,6 +352,67 @@ func TestStandbyMovesWithTheAddress(t *testing.T) {
 		}
 		check(t, l.Close())
 	}
+}
+
+// A relay that claims with skip-locked announces it where the address leads, also when the old
+// server still runs: a leader there would deliver the same messages.
+func TestClaimsMoveWithTheAddress(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	old, successor := mariadb.get(t), another.get(t)
+	db := database(t, old)
+	check(t, successor.Exec(t.Context(), "CREATE DATABASE "+db))
+	migrated(t, old, db, Options{}, outbox.Plan{})
+	store := migrated(t, successor, db, Options{}, outbox.Plan{})
+	address := &movable{Connector: connector(t, old, db), next: connector(t, successor, db)}
+	pool := sql.OpenDB(address)
+	defer func() { _ = pool.Close() }()
+	pool.SetMaxIdleConns(4)
+	fill(t, pool, 3)
+	s, err := New(pool, Options{})
+	check(t, err)
+	s.patience, s.leaderPatience = testPatience, 10*time.Millisecond
+	p, err := s.Announce(t.Context())
+	check(t, err)
+	address.moved.Store(true)
+	testkit.Receive(t, "the claims are lost", p.Lost())
+	check(t, p.Close())
+	p, err = s.Announce(t.Context())
+	check(t, err)
+	defer func() { check(t, p.Close()) }()
+	if _, err := store.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrMixedClaims) {
+		t.Errorf("lead beside claims: %v, want %v", err, outbox.ErrMixedClaims)
+	}
+	run(t, producers(t, successor, db), insertOne)
+	claim, err := s.Claim(t.Context(), outbox.ClaimRequest{Limit: 1})
+	check(t, err)
+	if n := len(claim.Rows()); n != 1 {
+		t.Errorf("%d rows were claimed, want 1: sessions of the old server stay", n)
+	}
+	check(t, claim.Release())
+}
+
+// The address of a store may lead to a server of another kind or version later, and privileges may
+// be granted: each server is asked, and asked again for each lead.
+func TestServerIsDescribedAnew(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		s := migrated(t, m, database(t, m), Options{}, outbox.Plan{})
+		is, err := s.describeServer(t.Context())
+		check(t, err)
+		other := *is
+		other.place, other.version, other.mariadb = "elsewhere", "8.0.99", !is.mariadb
+		s.server = &other
+		d, err := s.Describe(t.Context())
+		check(t, err)
+		if d.Server != is.title() {
+			t.Errorf("the server is described as %s, want %s", d.Server, is.title())
+		}
+		less := *is
+		less.process = false
+		s.server = &less
+		if l := leadIt(t, s); *l.v != *is {
+			t.Errorf("a leader takes its server for %+v, want %+v", *l.v, *is)
+		}
+	})
 }
 
 // A leader that looks where the address leads takes no connection for which the application would
