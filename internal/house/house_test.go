@@ -17,7 +17,7 @@ import (
 )
 
 func TestWeirKeepsTheRules(t *testing.T) {
-	breaches, err := Check(os.DirFS("../.."))
+	breaches, err := Check(os.DirFS("../.."), products)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,21 +53,14 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 	testkit.Long(t, "compiles cmd/weir and the ruler once for each product")
 	for _, p := range products {
 		if len(p.benches) == 0 {
-			continue // every line names a benchmark
+			continue // the ruler: see TestRulerCanBeDeleted
 		}
 		t.Run(p.folders[0], func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			absolute := func(name string) string {
-				path, err := filepath.Abs("../../" + name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return path
-			}
 			replaced := make(map[string]string)
 			for _, file := range []string{"cmd/weir/products.go", "cmd/weir/ruler.go"} {
-				text, err := os.ReadFile(absolute(file))
+				text, err := os.ReadFile(absolute(t, file))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,32 +72,73 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 				if err := os.WriteFile(changed, []byte(left), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				replaced[absolute(file)] = changed
+				replaced[absolute(t, file)] = changed
 			}
-			err := eachFile(os.DirFS("../.."), func(name string) error {
-				if p.has(path.Dir(name)) {
-					replaced[absolute(name)] = "" // as if it were not there
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			overlay, err := json.Marshal(map[string]any{"Replace": replaced})
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join(dir, "overlay.json")
-			if err := os.WriteFile(file, overlay, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			vet := exec.CommandContext(t.Context(), "go", "vet", "-overlay", file, "./cmd/weir", "./internal/ruler/cmd")
-			vet.Dir = "../.."
-			if out, err := vet.CombinedOutput(); err != nil {
-				t.Errorf("without %v: %v\n%s", p.folders, err, out)
-			}
+			vetWithout(t, &p, replaced, "./cmd/weir", "./internal/ruler/cmd")
 		})
 	}
+}
+
+// TestRulerCanBeDeleted does the same with the ruler: cmd/weir then says of its verbs that they
+// are not in the build.
+func TestRulerCanBeDeleted(t *testing.T) {
+	testkit.Long(t, "compiles cmd/weir")
+	i := slices.IndexFunc(products, func(p product) bool { return len(p.benches) == 0 })
+	if i < 0 {
+		t.Skip("the ruler is deleted")
+	}
+	slim, err := os.ReadFile("../../cmd/weir/slim.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	constraint, always, _ := strings.Cut(string(slim), "\n")
+	if !strings.HasPrefix(constraint, "//go:build ") {
+		t.Fatalf("cmd/weir/slim.go begins with %q", constraint)
+	}
+	changed := filepath.Join(t.TempDir(), "slim.go")
+	if err := os.WriteFile(changed, []byte(always), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vetWithout(t, &products[i], map[string]string{
+		absolute(t, "cmd/weir/ruler.go"): "", absolute(t, "cmd/weir/demo.go"): "", absolute(t, "cmd/weir/slim.go"): changed,
+	}, "./cmd/weir")
+}
+
+// vetWithout vets packages as they are without a product, with the given files replaced.
+func vetWithout(t *testing.T, p *product, replaced map[string]string, packages ...string) {
+	t.Helper()
+	err := eachFile(os.DirFS("../.."), func(name string) error {
+		if p.has(path.Dir(name)) {
+			replaced[absolute(t, name)] = "" // as if it were not there
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vet := exec.CommandContext(t.Context(), "go", append([]string{"vet", "-overlay", file}, packages...)...)
+	vet.Dir = "../.."
+	if out, err := vet.CombinedOutput(); err != nil {
+		t.Errorf("without %v: %v\n%s", p.folders, err, out)
+	}
+}
+
+// absolute returns the path of a file of the tree.
+func absolute(t *testing.T, name string) string {
+	t.Helper()
+	full, err := filepath.Abs("../../" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return full
 }
 
 // without removes a product's imports from a Go file, and the lines that use them,
@@ -124,6 +158,15 @@ func without(t *testing.T, text string, p *product) (left string, lines int) {
 		}
 	}
 	return left, lines
+}
+
+// examples are the products of made-up trees. They are there when a product is deleted.
+var examples = []product{
+	{[]string{"internal/proxy"}, []string{"internal/ruler/bench/proxy"}},
+	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outbox", "bench/peers"}},
+	{[]string{"internal/backup"}, []string{"internal/ruler/bench/backup"}},
+	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kv"}},
+	{[]string{"internal/ruler", "bench"}, nil},
 }
 
 func TestCheckCatchesEachBreach(t *testing.T) {
@@ -276,7 +319,7 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 				}
 				tree[name] = &fstest.MapFile{Data: []byte(content)}
 			}
-			got, err := Check(tree)
+			got, err := Check(tree, examples)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -294,7 +337,7 @@ func TestCheckNeedsAReadableTree(t *testing.T) {
 		"no module line": {"go.mod": {Data: []byte("go 1.26\n")}},
 		"not Go":         {"go.mod": mod, "a/a.go": {Data: []byte("not Go")}},
 	} {
-		if got, err := Check(tree); err == nil {
+		if got, err := Check(tree, examples); err == nil {
 			t.Errorf("%s: breaches %v, want an error", name, got)
 		}
 	}

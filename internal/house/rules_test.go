@@ -76,16 +76,16 @@ var nameless = []string{"util", "utils", "common", "helper", "helpers", "model",
 // skipped directories hold no code of ours.
 var skipped = []string{"testdata", "vendor", "node_modules", "bin", "out"}
 
-// Check returns every breach of the rules in the module whose root is tree, one
-// line each and sorted, beginning with the file.
-func Check(tree fs.FS) ([]string, error) {
+// Check returns every breach of the rules in the module whose root is tree and which holds
+// these products, one line each and sorted, beginning with the file.
+func Check(tree fs.FS, all []product) ([]string, error) {
 	module, err := modulePath(tree)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	err = eachFile(tree, func(name string) error {
-		breaches, err := checkFile(tree, module, name)
+		breaches, err := checkFile(tree, all, module, name)
 		for _, b := range breaches {
 			found = append(found, name+": "+b)
 		}
@@ -127,7 +127,7 @@ func modulePath(tree fs.FS) (string, error) {
 	return "", errors.New("read module path: go.mod names no module")
 }
 
-func checkFile(tree fs.FS, module, name string) ([]string, error) {
+func checkFile(tree fs.FS, all []product, module, name string) ([]string, error) {
 	content, err := fs.ReadFile(tree, name)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func checkFile(tree fs.FS, module, name string) ([]string, error) {
 		if !ours {
 			continue
 		}
-		if reason := checkImport(dir, target, test); reason != "" {
+		if reason := checkImport(all, dir, target, test); reason != "" {
 			found = append(found, fmt.Sprintf("imports %s: %s", target, reason))
 		}
 	}
@@ -169,18 +169,18 @@ func relative(module, imported string) (string, bool) {
 }
 
 // checkImport returns why the package in dir must not import target, or "".
-func checkImport(dir, target string, test bool) string {
+func checkImport(all []product, dir, target string, test bool) string {
 	if inside(dir, "batch") && !inside(target, "batch") {
 		return "batch imports nothing of weir"
 	}
-	for _, p := range products {
+	for _, p := range all {
 		if insideAny(target, p.benches) && !insideAny(dir, p.benches) && dir != "cmd/weir" {
 			return "only cmd/weir imports a product's benchmark"
 		}
 		if !insideAny(target, p.folders) || p.has(dir) || insideAny(dir, aboveProducts) {
 			continue
 		}
-		if slices.ContainsFunc(products, func(other product) bool { return insideAny(dir, other.folders) }) {
+		if slices.ContainsFunc(all, func(other product) bool { return insideAny(dir, other.folders) }) {
 			return "products never import each other"
 		}
 		return "only verbs and a product's own benchmark import a product"
@@ -188,10 +188,10 @@ func checkImport(dir, target string, test bool) string {
 	if inside(target, "cmd") && !inside(dir, "cmd") {
 		return "nothing imports a verb"
 	}
-	if room := verbs(target); room != "" && !inside(dir, room) && dir != "cmd/weir" && !(test && sameProduct(dir, target)) {
+	if room := verbs(target); room != "" && !inside(dir, room) && dir != "cmd/weir" && !(test && sameProduct(all, dir, target)) {
 		return "only cmd/weir imports verbs"
 	}
-	if inside(dir, "cmd") && !test && ofProduct(target) && verbs(target) != target && !isBench(target) {
+	if inside(dir, "cmd") && !test && ofProduct(all, target) && verbs(target) != target && !isBench(all, target) {
 		return "cmd/weir imports the verbs of a product and its benchmark, and nothing else of it"
 	}
 	if test {
@@ -218,17 +218,17 @@ func verbs(target string) string {
 	return path.Join(parts[:3]...)
 }
 
-func ofProduct(target string) bool {
-	return slices.ContainsFunc(products, func(p product) bool { return insideAny(target, p.folders) })
+func ofProduct(all []product, target string) bool {
+	return slices.ContainsFunc(all, func(p product) bool { return insideAny(target, p.folders) })
 }
 
 // sameProduct reports whether two folders are of one product: its tests run its verbs.
-func sameProduct(a, b string) bool {
-	return slices.ContainsFunc(products, func(p product) bool { return p.has(a) && p.has(b) })
+func sameProduct(all []product, a, b string) bool {
+	return slices.ContainsFunc(all, func(p product) bool { return p.has(a) && p.has(b) })
 }
 
-func isBench(target string) bool {
-	return slices.ContainsFunc(products, func(p product) bool { return slices.Contains(p.benches, target) })
+func isBench(all []product, target string) bool {
+	return slices.ContainsFunc(all, func(p product) bool { return slices.Contains(p.benches, target) })
 }
 
 // Importers returns the folders that import one of the given ones and lie outside
