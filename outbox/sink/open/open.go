@@ -5,6 +5,7 @@ package open
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/outbox"
@@ -22,57 +23,76 @@ type Sink interface {
 	fmt.Stringer
 }
 
+// kinds are the sinks. A new one gets a line here.
+var kinds = []kind{
+	of(nats.Open, nats.ParseURL, "nats", "tls"),
+	of(kafka.Open, kafka.ParseURL, "kafka"),
+	of(amqp.Open, amqp.ParseURL, "amqp", "amqps"),
+	of(redis.Open, redis.ParseURL, "redis", "rediss"),
+	of(http.Open, http.ParseURL, "http", "https"),
+	of(stdout.Open, stdout.ParseURL, "stdout"),
+}
+
+// kind is a package of sinks, with the schemes of its addresses.
+type kind struct {
+	schemes []string
+	open    func(ctx context.Context, address string) (Sink, error)
+	check   func(address string) error
+}
+
+// of returns a kind whose open returns a nil Sink for an error, rather than one that holds a nil
+// pointer.
+func of[S Sink, O any](open func(context.Context, string) (S, error), parse func(string) (O, error), schemes ...string) kind {
+	return kind{
+		schemes: schemes,
+		open: func(ctx context.Context, address string) (Sink, error) {
+			s, err := open(ctx, address)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		check: func(address string) error {
+			_, err := parse(address)
+			return err
+		},
+	}
+}
+
 // Schemes are the schemes that Open supports.
-var Schemes = []string{"nats", "tls", "kafka", "amqp", "amqps", "redis", "rediss", "http", "https", "stdout"}
+var Schemes = schemes()
+
+func schemes() (all []string) {
+	for _, k := range kinds {
+		all = append(all, k.schemes...)
+	}
+	return all
+}
 
 // Open opens the sink of an address and connects. See ParseURL of each package for the addresses.
 // After an error marked by [outbox.Unavailable] it may be called again.
 func Open(ctx context.Context, address string) (Sink, error) {
-	scheme, _, _ := strings.Cut(address, ":")
-	switch scheme {
-	case "nats", "tls":
-		return as(nats.Open(ctx, address))
-	case "kafka":
-		return as(kafka.Open(ctx, address))
-	case "amqp", "amqps":
-		return as(amqp.Open(ctx, address))
-	case "redis", "rediss":
-		return as(redis.Open(ctx, address))
-	case "http", "https":
-		return as(http.Open(ctx, address))
-	case "stdout":
-		return as(stdout.Open(ctx, address))
+	k, err := kindOf(address)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("sink: unknown kind of address: want one that begins with %s", strings.Join(Schemes, ":, ")+":")
+	return k.open(ctx, address)
 }
 
 // Check parses an address as Open does, without connecting.
 func Check(address string) error {
-	scheme, _, _ := strings.Cut(address, ":")
-	var err error
-	switch scheme {
-	case "nats", "tls":
-		_, err = nats.ParseURL(address)
-	case "kafka":
-		_, err = kafka.ParseURL(address)
-	case "amqp", "amqps":
-		_, err = amqp.ParseURL(address)
-	case "redis", "rediss":
-		_, err = redis.ParseURL(address)
-	case "http", "https":
-		_, err = http.ParseURL(address)
-	case "stdout":
-		_, err = stdout.ParseURL(address)
-	default:
-		return fmt.Errorf("sink: unknown kind of address: want one that begins with %s", strings.Join(Schemes, ":, ")+":")
+	k, err := kindOf(address)
+	if err != nil {
+		return err
 	}
-	return err
+	return k.check(address)
 }
 
-// as returns a nil Sink for an error, rather than one that holds a nil pointer.
-func as[S Sink](s S, err error) (Sink, error) {
-	if err != nil {
-		return nil, err
+func kindOf(address string) (kind, error) {
+	scheme, _, _ := strings.Cut(address, ":")
+	i := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.schemes, scheme) })
+	if i < 0 {
+		return kind{}, fmt.Errorf("sink: unknown kind of address: want one that begins with %s", strings.Join(Schemes, ":, ")+":")
 	}
-	return s, nil
+	return kinds[i], nil
 }
