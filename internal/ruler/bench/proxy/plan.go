@@ -102,6 +102,12 @@ func Plans() map[string]Plan {
 		return out
 	}
 	return map[string]Plan{
+		"smoke": {
+			Inserts: []int{4}, Windows: ms(1), Isolated: true, Literals: []int{4}, Updates: []int{4}, Transactions: []int{4},
+			SlowFsync: ms(2), Slow: []int{4}, Reads: []int{4}, Cached: []int{4}, Failing: []int{4},
+			Crowd: []int{4, 40}, Idle: 50, Drivers: []int{4}, Leak: time.Second, Logins: []int{2},
+			Rounds: 1, Duration: 100 * time.Millisecond, Warmup: 20 * time.Millisecond,
+		},
 		"demo": {Inserts: []int{64}, Rounds: 3, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond},
 		"mini": {
 			Inserts: []int{64, 256}, Windows: ms(1, 10), Rounds: 3,

@@ -73,7 +73,7 @@ processor time and disk are not measured.`,
 		},
 	}
 	f := cmd.Flags()
-	c.Flags.Add(f, "proxy", suite.Names(Plans()))
+	c.Flags.Add(f, "proxy", suite.Names(Plans())+" (smoke: seconds, with meaningless figures)")
 	c.ServerFlags.Add(f)
 	cli.Renamed(cmd, "dsn", "db")
 	c.ServerFlags.Completions(cmd)
