@@ -23,19 +23,19 @@ func HintKeys() []HintKey {
 		{Key: "batch", Effect: "lets a write join a group", Values: []HintValue{
 			{"", "join a group; weir finds how long to wait, usually not at all", "batch"},
 			{"auto", "the same", "batch:auto"},
-			{"N", "join a group, and wait up to N milliseconds for other writes, 1000 at most; 0 is off", "batch:10"},
+			{"N", "join a group, and wait up to N milliseconds for other writes, at most 1000; 0 means off", "batch:10"},
 			{"off", "never join a group, whatever `--batch` and its rules say", "batch:off"},
 		}},
-		{Key: "traceparent", Effect: "makes a span of the statement, where `--otlp-endpoint` names a collector", Values: []HintValue{
-			{"W3C", "the trace that the span belongs to; one that is not sampled makes none", "traceparent:00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+		{Key: "traceparent", Effect: "sends a span of the statement to the collector that `--otlp-endpoint` names; without a collector it has no effect", Values: []HintValue{
+			{"W3C", "the trace that the span belongs to; if the trace is not sampled, no span is sent", "traceparent:00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		}},
-		{Key: "file", Effect: "is shown with statements of the same form: in `SHOW STATEMENTS` and in the slow log, of the one that came last", Values: []HintValue{{"PATH", "the source file that the statement comes from", "file:orders.go"}}},
-		{Key: "line", Effect: "the same", Values: []HintValue{{"N", "the line in that file", "line:42"}}},
-		{Key: "ttl", Effect: "lets an answer to a read be kept, and given to others who ask the same", Values: []HintValue{
-			{"N", "an answer up to N seconds old will do, 31536000 at most, with a point if need be (0.5); one up to twice as old is given while a new one is fetched; 0 is none", "ttl:60"},
+		{Key: "file", Effect: "names the place in the program that a statement comes from; `SHOW STATEMENTS` and the slow log show it for the last statement of each form", Values: []HintValue{{"PATH", "the source file", "file:orders.go"}}},
+		{Key: "line", Effect: "is shown with `file`", Values: []HintValue{{"N", "the line in that file", "line:42"}}},
+		{Key: "ttl", Effect: "lets weir cache the answer to a read, and give it to clients that send the same read", Values: []HintValue{
+			{"N", "an answer may be up to N seconds old, at most 31536000; fractions such as 0.5 are valid; an answer up to twice as old is returned while a new one is fetched; 0 does not use the cache", "ttl:60"},
 		}},
-		{Key: "tag", Effect: "names a cached answer, for `PURGE CACHE`", Values: []HintValue{
-			{"NAME", "a name of up to 64 bytes; it is part of what tells answers apart", "tag:prices"},
+		{Key: "tag", Effect: "names a cached answer, for `PURGE CACHE NAME`", Values: []HintValue{
+			{"NAME", "a name of up to 64 bytes; reads with different tags share no answer", "tag:prices"},
 		}},
 	}
 }
