@@ -201,7 +201,11 @@ func FlagTable(set *pflag.FlagSet, args map[string]string) string {
 		if arg == "" {
 			arg, help = argument(f)
 		}
-		if arg != "" {
+		switch {
+		case arg == "":
+		case f.NoOptDefVal != "": // the flag also stands alone: its value needs the =
+			name += "[=" + arg + "]"
+		default:
 			name += " " + arg
 		}
 		if text := defaultText(f); text != "" {

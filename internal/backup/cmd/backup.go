@@ -115,7 +115,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.StringVar(&v.to, "to", "", "where to: DIR, s3://BUCKET/PREFIX, FILE.tar or - (required)")
 	f.StringVar(&v.id, "id", "", "name of the backup (default the time and the label)")
 	f.StringVar(&v.label, "label", "", "name under which prune's rules count this backup (default the database's name, or cluster)")
-	f.StringVar(&v.resume, "resume", "", "continue an unfinished backup: the newest of the label, or --resume=ID")
+	f.StringVar(&v.resume, "resume", "", "continue the unfinished backup `ID`, or without one the newest of the label")
 	f.Lookup("resume").NoOptDefVal = archive.Latest
 	f.BoolVar(&o.Cluster, "cluster", false, "all databases, roles and tablespaces")
 	f.StringArrayVar(&o.Databases, "database", nil, "with --cluster: only this database (repeatable)")
