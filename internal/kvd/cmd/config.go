@@ -2,6 +2,7 @@ package kvcmd
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -49,7 +50,20 @@ func (c *kvConfig) complete() error {
 	if r.Redis != "" && len(r.Front.Users) == 0 && !r.Insecure && !isLoopback(r.Redis) {
 		return fmt.Errorf("--resp %s can be reached from other machines: give --resp-password-file, or permit it with --insecure", r.Redis)
 	}
-	return r.Validate()
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	// The replica refuses this as well, but only after it has created its directory.
+	listen := r.Listen
+	for _, m := range r.Members {
+		if m.ID == r.ID {
+			listen = cmp.Or(listen, m.Addr)
+		}
+	}
+	if len(r.Secret) == 0 && r.TLS == nil && !r.Insecure && !isLoopback(listen) {
+		return fmt.Errorf("%s can be reached from other machines: give --secret-file or --tls-cert, or permit it with --insecure", listen)
+	}
+	return nil
 }
 
 // trust reads secrets, passwords and certificates.

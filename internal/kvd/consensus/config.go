@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/batch"
@@ -77,7 +78,7 @@ func PresetNames() []string { return []string{"raft", "raft-ht", "curp", "curp-h
 func Preset(name string) (Switches, error) {
 	s, ok := presets[name]
 	if !ok {
-		return Switches{}, fmt.Errorf("preset %q: want one of %v", name, PresetNames())
+		return Switches{}, fmt.Errorf("preset %q: want one of %s", name, strings.Join(PresetNames(), ", "))
 	}
 	return s, nil
 }
