@@ -225,6 +225,9 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		if f.lab && !slices.Contains(study.LabEngines(), e) {
 			return fmt.Errorf("--engine %q: want %s", e, strings.Join(study.LabEngines(), ", "))
 		}
+		if err := f.checkDrivers(e); f.lab && err != nil {
+			return err
+		}
 	}
 	if _, err := f.axes(); err != nil {
 		return err
@@ -234,10 +237,24 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		if err == nil && t.Engine == profile.EngineSleep && (changed("deep") || changed("rows") || changed("workload")) {
 			return errors.New("--deep, --rows and --workload are for a database: sleep has no server and no tables")
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return f.checkDrivers(t.Engine)
 	}
 	_, err := lab.ParseDurability(f.durability)
 	return err
+}
+
+// checkDrivers returns an error for a driver that an engine does not have.
+func (f *profileFlags) checkDrivers(engine string) error {
+	known := profile.Drivers(engine)
+	for _, d := range f.drivers {
+		if !slices.Contains(known, d) {
+			return fmt.Errorf("--driver %q: %s has %s", d, engine, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // axes is what to compare.
