@@ -1,4 +1,4 @@
-// Package backupbench is the scenario of `weir bench backup`: weir compared with common tools,
+// Package backupbench is the benchmark of weir backup: weir compared with common tools,
 // on one server and the same data, in turn.
 //
 // It measures three things: buffers, compressions and copies in this process; whole backups and

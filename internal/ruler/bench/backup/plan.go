@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// Plan says how much of the scenario to run.
+// Plan says how much of the benchmark to run.
 type Plan struct {
 	// Compress lists the shapes whose text is compressed by all Methods, CompressBytes at a
 	// time.

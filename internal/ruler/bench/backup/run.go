@@ -84,7 +84,7 @@ type Outcome struct {
 // ProfileFiles are shown at the end of the report.
 func (o *Outcome) ProfileFiles() []string { return o.Profiles }
 
-// The databases that the scenario creates.
+// The databases that the benchmark creates.
 const (
 	sourceDatabase = "weir_bench_source"
 	copyDatabase   = "weir_bench_copy"

@@ -20,7 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// tiny is everything that the scenario does, on next to nothing.
+// tiny is everything that the benchmark does, on next to nothing.
 func tiny() Plan {
 	plan := Plans(300_000)["smoke"]
 	plan.Buffers, plan.Copy, plan.Compress, plan.CPU = false, 0, nil, false // tested without a server

@@ -20,7 +20,7 @@ import (
 )
 
 // file describes the files of a run.
-var file = &suite.File{Name: "backup.json", Scenario: "backup"}
+var file = &suite.File{Name: "backup.json", Bench: "backup"}
 
 // Save writes the outcome next to its results, and the report in every format. It returns the
 // path of the HTML page.

@@ -305,7 +305,7 @@ func (r *run) presets(ctx context.Context) error {
 
 // wan compares the protocols at a distance. Each replica has a session close to it, as when
 // clients are served by the nearest one. Keys are uniform, so that operations hardly conflict:
-// another scenario measures conflicts.
+// another experiment measures conflicts.
 func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration) error {
 	var sides []side
 	for _, p := range presetNames {

@@ -21,7 +21,7 @@ import (
 )
 
 // file describes the files of a run.
-var file = &suite.File{Name: "kv.json", Scenario: "kv", Schema: "weir.bench.kv/1", Group: "scenario", Factors: []string{"system", "durability"}}
+var file = &suite.File{Name: "kv.json", Bench: "kv", Schema: "weir.bench.kv/1", Group: "scenario", Factors: []string{"system", "durability"}}
 
 // Save writes the outcome next to its results, and the report in every format. It returns the
 // path of the HTML page.

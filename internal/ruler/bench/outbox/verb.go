@@ -19,7 +19,7 @@ import (
 )
 
 // file describes the files of a run.
-var file = &suite.File{Name: "metadata.json", Scenario: "outbox", Schema: "weir.bench.outbox/1", Group: FactorPhase, Samples: true}
+var file = &suite.File{Name: "metadata.json", Bench: "outbox", Schema: "weir.bench.outbox/1", Group: FactorPhase, Samples: true}
 
 // Save writes the outcome next to its results, and the report in every format. It returns the
 // path of the HTML page.

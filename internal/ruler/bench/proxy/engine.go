@@ -43,7 +43,7 @@ type engine struct {
 	idle   func(ctx context.Context, dsn string) (session, error)
 }
 
-// needs is what the scenario requires of a server.
+// needs is what the benchmark requires of a server.
 type needs struct {
 	connections int
 	latency     time.Duration // added to its flushes

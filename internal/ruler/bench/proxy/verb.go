@@ -13,7 +13,7 @@ import (
 )
 
 // file describes the files of a run.
-var file = &suite.File{Name: "outcome.json", Scenario: "proxy"}
+var file = &suite.File{Name: "outcome.json", Bench: "proxy"}
 
 // Save writes the outcome next to its results, and the report in every format. It returns the
 // path of the HTML page.

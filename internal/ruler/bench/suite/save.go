@@ -38,9 +38,9 @@ type profiled interface{ ProfileFiles() []string }
 
 // File describes the files of a suite's runs.
 type File struct {
-	Name     string // of the file next to the experiments' directories
-	Scenario string // the name of the suite in the file
-	Schema   string // "" for no such file
+	Name   string // of the file next to the experiments' directories
+	Bench  string // the benchmark, as in weir bench BENCH
+	Schema string // "" for no such file
 	// Group is the factor in the first column of the table of summaries, Factors are those
 	// after the case. Without a group there is no table.
 	Group   string
@@ -58,7 +58,7 @@ const (
 // head is the part of the file that is common to all suites.
 type head struct {
 	Schema      string               `json:"schema,omitempty"`
-	Scenario    string               `json:"scenario,omitempty"`
+	Bench       string               `json:"scenario,omitempty"`
 	Engine      Engine               `json:"engine,omitempty"`
 	Written     time.Time            `json:"written"`
 	Env         *measure.Environment `json:"env,omitempty"`
@@ -128,7 +128,7 @@ func Document(dir string, run Run) (*report.Doc, error) {
 func (f *File) encode(run Run) ([]byte, error) {
 	o := run.Common()
 	h := head{
-		Schema: f.Schema, Scenario: f.Scenario, Engine: o.Engine, Written: time.Now().UTC(), Env: &o.Results[0].Env,
+		Schema: f.Schema, Bench: f.Bench, Engine: o.Engine, Written: time.Now().UTC(), Env: &o.Results[0].Env,
 		Targets: run.Targets(), Left: o.Left, Invalid: o.Invalid(),
 	}
 	for _, r := range o.Results {
@@ -164,8 +164,8 @@ func (f *File) Load(dir string, run Run) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	switch {
-	case h.Scenario != "" && h.Scenario != f.Scenario:
-		return fmt.Errorf("%s is a run of weir bench %s, not of weir bench %s: %w", path, h.Scenario, f.Scenario, fs.ErrNotExist)
+	case h.Bench != "" && h.Bench != f.Bench:
+		return fmt.Errorf("%s is a run of weir bench %s, not of weir bench %s: %w", path, h.Bench, f.Bench, fs.ErrNotExist)
 	case h.Schema != f.Schema:
 		return fmt.Errorf("%s: schema %q, this program reads %q", path, h.Schema, f.Schema)
 	case len(h.Experiments) == 0:

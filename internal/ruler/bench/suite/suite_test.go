@@ -45,7 +45,7 @@ func (s *shop) Report() *report.Doc {
 }
 func (s *shop) Brief() *report.Doc { return Shorten(s.Report(), s.Tables("rate"), s.LeftOut()) }
 
-var shopFile = &File{Name: "shop.json", Scenario: "shop", Schema: "shop/1", Group: "kind", Factors: []string{"size"}, Samples: true}
+var shopFile = &File{Name: "shop.json", Bench: "shop", Schema: "shop/1", Group: "kind", Factors: []string{"size"}, Samples: true}
 
 // side does so many operations a second.
 func side(name string, rate int64, invalid ...string) bench.Side {
