@@ -16,7 +16,7 @@ import (
 func cluster() (addrs []string, stop func()) {
 	r, err := replica.Open(replica.Config{
 		ID: 1, Members: []consensus.Member{{ID: 1, Addr: "127.0.0.1:7401"}}, Memory: true,
-		Listen: "127.0.0.1:0", // any free port: nobody but the examples connects
+		Listen: "127.0.0.1:0", // any free port
 	})
 	if err != nil {
 		panic(err)

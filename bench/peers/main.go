@@ -1,8 +1,8 @@
-// Command weir-peers runs outboxes of other makes under the load of weir bench
+// Command weir-peers runs other outboxes under the load of weir bench
 // outbox. It is a module of its own, so that weir depends on none of them.
 //
-//	weir-peers list   what there is, as JSON
-//	weir-peers run    does the job that is on standard input, and answers in JSON
+//	weir-peers list   prints the outboxes, as JSON
+//	weir-peers run    runs the job read from standard input, and prints its result as JSON
 package main
 
 import (

@@ -10,9 +10,9 @@
 //	    cluster.json                     the size of segments
 //	    00000001000000000000002A.tar     a segment: 16 MiB of log
 //	    00000001000000000000002B.tar
-//	    00000001000000000000002C.partial.tar   the newest, as far as it has come
-//	    00000002.history.tar             where timeline 2 comes from
-//	    00000001.end.json                up to where timeline 1 is archived
+//	    00000001000000000000002C.partial.tar   the newest, as far as received
+//	    00000002.history.tar             where timeline 2 branched off
+//	    00000001.end.json                the end of the archived part of timeline 1
 //	    identity.age                     only with a passphrase
 //
 // An object appears as a whole or not at all, so a receiver may be killed at any moment: the

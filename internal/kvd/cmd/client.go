@@ -204,7 +204,7 @@ func newKVGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KEY",
 		Short: "Print the value of a key",
-		Long:  "Print the value of a key, followed by a newline. A key that does not exist is exit code 1.",
+		Long:  "Print the value of a key, followed by a newline. The exit code is 1 if there is\nno such key.",
 		Example: `  weir kv get greeting
   weir kv get greeting --weak --json`,
 		Args: cobra.ExactArgs(1),
@@ -309,9 +309,9 @@ VALUE - reads standard input. The exit code is 1 if a condition does not hold.`,
 	f.BoolVar(&absent, "if-absent", false, "only if the key does not exist")
 	f.Int64Var(&revision, "if-revision", -1, "N|only if the key was last written at revision N; 0: if it does not exist")
 	f.Lookup("if-revision").DefValue = ""
-	f.DurationVar(&ttl, "ttl", 0, "DURATION|the key disappears after this long")
+	f.DurationVar(&ttl, "ttl", 0, "DURATION|delete the key after this long")
 	f.Lookup("ttl").DefValue = ""
-	f.Uint64Var(&lease, "lease", 0, "ID|the key disappears with this lease")
+	f.Uint64Var(&lease, "lease", 0, "ID|delete the key when this lease ends")
 	f.Lookup("lease").DefValue = ""
 	return cmd
 }
@@ -553,7 +553,7 @@ keys attached to it (weir kv put --lease) are deleted. Its id is a fencing token
 lease has a larger id.`,
 	}
 	cmd.AddCommand(newKVLeaseGrant(),
-		newKVLeaseVerb("keep", "Start the time to live of a lease again", (*kv.Session).Keep),
+		newKVLeaseVerb("keep", "Renew a lease: its time to live starts again", (*kv.Session).Keep),
 		newKVLeaseVerb("revoke", "End a lease and delete its keys", (*kv.Session).Revoke))
 	return cmd
 }

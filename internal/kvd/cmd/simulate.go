@@ -1,6 +1,7 @@
 package kvcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,7 +238,7 @@ func printStats(l *lines, s *sim.Stats) {
 			faults = append(faults, fmt.Sprintf("%d %s", c.Times, spaced(c.Name)))
 		}
 	}
-	l.printf("faults         %s", strings.Join(faults, ", "))
+	l.printf("faults         %s", cmp.Or(strings.Join(faults, ", "), "none"))
 }
 
 // spaced converts SlowDisks to "slow disks".

@@ -186,7 +186,7 @@ func (st *state) applyChange(e *pb.Entry) {
 	st.members.relocate(st.cfg.Addresses)
 	st.forgetLeft()
 	// A commit index alone is not flushed, but that of a change of members must be: when the
-	// replaced members are gone, nobody else may know that the change was committed.
+	// replaced members are gone, no other replica may know that the change was committed.
 	index := e.GetIndex()
 	st.out.whenDurable(func() {
 		st.members.known = max(st.members.known, index)

@@ -17,7 +17,7 @@ type election struct {
 	timeout  int // in ticks; drawn again for every attempt
 	attempts uint64
 
-	// promised is the time (Clock.Mono) until which this replica votes for nobody but the
+	// promised is the time (Clock.Mono) until which this replica votes only for the
 	// leader that it last heard from. The leader's lease relies on it (S12).
 	promised int64
 	restart  bool // promises from before the restart are unknown: be silent for as long as one could last

@@ -30,7 +30,7 @@ type lease struct {
 	*leadership
 	stamped int64            // when the last stamp was sent
 	echoes  map[uint64]int64 // by voter: the newest stamp that it has answered
-	// promises has, by voter, the time (Clock.Mono) until which it votes for nobody else.
+	// promises has, by voter, the time (Clock.Mono) until which it votes for no other replica.
 	promises   map[uint64]int64
 	clocks     map[uint64]voterClock
 	lives      map[uint64]uint64 // by replica: the life that answered
@@ -137,7 +137,7 @@ func (le *lease) echo(from uint64, m *wire.Message) {
 }
 
 // held reports whether no other leader can exist now: a majority has promised to vote for
-// nobody else until later than now, and no replica was asked to take over.
+// no other replica until later than now, and no replica was asked to take over.
 func (le *lease) held() bool {
 	return len(le.successors) == 0 && le.c.now.Mono < le.agreed(le.promises, never)
 }

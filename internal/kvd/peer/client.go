@@ -53,7 +53,7 @@ func (o ClientOptions) withDefaults() ClientOptions {
 func (o *ClientOptions) validate() error {
 	switch {
 	case o.Receive == nil:
-		return errors.New("nobody receives")
+		return errors.New("no function to receive messages")
 	case len(o.Cluster) > maxCluster:
 		return fmt.Errorf("cluster name of %d bytes: at most %d", len(o.Cluster), maxCluster)
 	case o.Latency < 0 || o.Latency > maxLatency:

@@ -65,7 +65,7 @@ const (
 	labelAccept = "weirkv accept\x00"
 )
 
-// exported returns a value that both ends of a TLS session know and nobody else.
+// exported returns a value that only the two ends of a TLS session know.
 func exported(nc net.Conn) ([]byte, error) {
 	t, ok := nc.(*tls.Conn)
 	if !ok {

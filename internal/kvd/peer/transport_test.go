@@ -444,10 +444,10 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	receive := func([]wire.Message) {}
 	for want, opts := range map[string]ClientOptions{
-		"nobody receives": {},
-		"cluster name":    {Receive: receive, Cluster: strings.Repeat("c", 256)},
-		"latency":         {Receive: receive, Latency: time.Minute},
-		"negative":        {Receive: receive, QueueBytes: -1},
+		"no function to receive": {},
+		"cluster name":           {Receive: receive, Cluster: strings.Repeat("c", 256)},
+		"latency":                {Receive: receive, Latency: time.Minute},
+		"negative":               {Receive: receive, QueueBytes: -1},
 	} {
 		if _, err := Dial(t.Context(), "127.0.0.1:1", opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("client: %v, want %q", err, want)

@@ -6,13 +6,13 @@
 //	ticker, disk, snapshots ──────────┘   (one goroutine)   ├─► disk ─► wal (one fsync per round)
 //	                                                        └─► feed ─► watches, invalidations
 //
-// One goroutine owns the core. It takes all that waits at once, reads the clock
-// after that, so that a process that was stopped for a while cannot answer by an
-// old lease, hands everything to the core and does what the core wants done.
-// Nothing on this way waits for a timer: while a turn runs, or the disk syncs,
-// what arrives gathers and is the next turn's.
+// One goroutine owns the core. In each turn it takes all events that are waiting, reads
+// the clock, hands both to the core, and carries out the core's effects. The clock is read
+// last, so that a process that was stopped for a while cannot answer by an expired lease.
+// No event waits for a timer: those that arrive while a turn runs, or while the disk
+// syncs, are the next turn's.
 //
-// The disk goroutine writes what has gathered since its last take with one
-// fdatasync. An error of the disk is final: what the kernel said to have written
-// may be gone after it, so the replica stops and names the error.
+// The disk goroutine writes all records that have gathered, with one fdatasync. An error
+// of the disk is final: the kernel may have dropped data whose write it had reported as
+// done, so the replica stops and returns the error.
 package replica

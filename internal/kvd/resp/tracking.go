@@ -200,7 +200,7 @@ func (t *tracker) anyReader() *listener {
 	for _, readers := range t.keys { // in random order
 		return readers[rand.IntN(len(readers))]
 	}
-	panic("resp: keys are counted that nobody has read")
+	panic("resp: counted keys have no reader")
 }
 
 // remember notes that c reads keys, which the caller may change afterwards. With too many keys,

@@ -54,7 +54,7 @@ func (c *Command) timed() bool {
 	return false
 }
 
-// blind reports whether nobody waits for the answer of c. silent says whether c, or its
+// blind reports whether no client waits for the answer of c. silent says whether c, or its
 // transaction, asks for none.
 func (c *Command) blind(silent bool) bool {
 	switch c.Verb {

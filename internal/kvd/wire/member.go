@@ -31,7 +31,7 @@ type MemberChange struct {
 	Member Member
 	Old    uint64
 	// Force lets a member leave (Remove, Replace) although the leader cannot reach a majority
-	// of the remaining voters: then the cluster serves nobody until enough of them are back.
+	// of the remaining voters: then the cluster serves no client until enough of them are back.
 	Force bool
 }
 

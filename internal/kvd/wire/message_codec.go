@@ -166,7 +166,7 @@ func (m *Message) Size() int {
 }
 
 // Decode decodes a message, the whole of b. Data and the commands of bundles share b's memory:
-// whoever keeps them must keep or copy b. Bundle and Records are new slices. After an error m
+// a caller that keeps them must keep or copy b. Bundle and Records are new slices. After an error m
 // is invalid.
 func (m *Message) Decode(b []byte) error {
 	r := reader{b: b}

@@ -101,7 +101,7 @@ func Share[S discarder](start func(context.Context) (S, error)) *Shared[S] {
 func (s *Shared[S]) Get(tb testing.TB) S {
 	tb.Helper()
 	if !inMain {
-		tb.Fatal("nobody would stop a shared server: the package needs func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }")
+		tb.Fatal("a shared server would never be stopped: the package needs func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ var program struct {
 func Weir(tb testing.TB) string {
 	tb.Helper()
 	if !inMain {
-		tb.Fatal("nobody would remove the program: the package needs func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }")
+		tb.Fatal("the program would never be removed: the package needs func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }")
 	}
 	p := &program
 	p.Lock()

@@ -306,12 +306,12 @@ func printStatus(out io.Writer, r *outboxctl.StatusReport) error {
 		fmt.Fprintf(w, "catch-all rows\t%d\n", *r.CatchAllRows)
 	}
 	for _, l := range r.Leases {
-		who := "nobody"
+		who := "none"
 		switch {
 		case l.Held:
 			who = l.Owner
 		case l.Owner != "":
-			who = "nobody, last " + l.Owner
+			who = "none, last " + l.Owner
 		}
 		fmt.Fprintf(w, "leader of shard %d\t%s (%d take-over%s)\n", l.Shard, who, l.Epoch, plural(l.Epoch))
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -103,7 +104,7 @@ func startDatabase(ctx context.Context, engine string, durability lab.Durability
 		d.stop = append(d.stop, func(context.Context) error { return os.RemoveAll(dir) })
 		return d, d.connect(ctx, "sqlite:"+filepath.Join(dir, "torture.db"))
 	}
-	return d, fmt.Errorf("engine %q: want one of %v", engine, Engines)
+	return d, fmt.Errorf("engine %q: want one of %s", engine, strings.Join(Engines, ", "))
 }
 
 // openDatabase opens an existing database. The run uses tables of its own.

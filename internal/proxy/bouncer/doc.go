@@ -1,5 +1,6 @@
 // Package bouncer runs the PostgreSQL side of the proxy from a PgBouncer configuration,
-// with its databases, login rules, console and log format. Package postgres shares the connections; package pgbouncer reads the file.
+// with its databases, login rules, console and log format. Package postgres shares the
+// connections; package pgbouncer reads the file.
 //
 //	bouncer.go        the process: signals, RELOAD, SET
 //	authenticator.go  who may log in (postgres.Authenticator), and where connections go

@@ -24,8 +24,8 @@ import (
 
 // Source is what the page shows.
 type Source interface {
-	// Totals returns the current sums. It is called once a second, also while nobody
-	// watches.
+	// Totals returns the current sums. It is called once a second, also while no
+	// page is open.
 	Totals(ctx context.Context) (Totals, error)
 	// State returns the current state. It is called once a second while the page is
 	// watched.

@@ -112,7 +112,7 @@ type Options struct {
 	// it. Default: 1 s; less than 0: weir asks the server at each login.
 	LoginCheckInterval time.Duration
 	// ClientWriteTimeout disconnects a client that reads nothing of a long answer for
-	// this long while others wait for the backend that it thereby occupies.
+	// this long while others wait for the backend that it occupies.
 	// Default: 20 s; less than 0: never.
 	ClientWriteTimeout time.Duration
 	// DrainTimeout is how long a shutdown waits for open transactions.

@@ -1,6 +1,6 @@
-// Package session holds what the sessions of both protocols have in common:
-// interned sets of the settings that a client changed and that are replayed on
-// whatever backend its next statement runs.
+// Package session holds what the sessions of both protocols have in common: interned
+// sets of the settings that a client has changed. They are replayed on the backend that
+// runs its next statement.
 package session
 
 import (

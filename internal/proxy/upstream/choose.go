@@ -85,7 +85,7 @@ type Report struct {
 	// both say they are the primary, the one with the higher term is. 0: unknown.
 	Term uint64
 	// Follows: it takes writes, and those of another host as well, as a replica of
-	// MySQL's does that nobody has made read-only.
+	// MySQL's does that was not made read-only.
 	Follows bool
 	// Position is how far its data go, as a number that grows with each change: of a
 	// primary what it has written, of a standby what it has applied. In bytes of the

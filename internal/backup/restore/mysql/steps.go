@@ -283,7 +283,7 @@ func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 
 // leftover reports whether a table may have been created by an interrupted run that has not
 // recorded it. Such a table has no rows yet: one that has some was created by others. It locks
-// the table, so that nobody inserts rows before it is dropped.
+// the table, so that no other session inserts rows before it is dropped.
 func (l loader) leftover(ctx context.Context, s *my.Session, t *table) (bool, error) {
 	if !l.journal.Begun() || l.journal.Has(refused(t.entry)) {
 		return false, nil

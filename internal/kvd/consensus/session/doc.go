@@ -4,7 +4,7 @@
 // until it has an answer. It does no I/O: like package consensus, it turns events into messages
 // and outcomes. The Go client, the gateway for Redis clients and the simulator use it.
 //
-// A session guarantees, with levels as the cluster's switches say:
+// A session guarantees, where the switches of the cluster allow the level:
 //
 //   - a strong operation is linearizable, and when it is answered, the weak writes that were
 //     answered before it was issued are committed;

@@ -158,8 +158,8 @@ func (s answers) voted(from uint64, m *wire.Message) {
 	s.end(o, Outcome{Result: o.spec.Data, Fast: true})
 }
 
-// returned ends the extra session of a registration that was sent twice: nobody else knows of
-// it.
+// returned ends the extra session of a registration that was sent twice, which
+// is not used.
 func (s answers) returned(from uint64, m *wire.Message) {
 	if m.Request == s.cfg.Requests+1 && s.cfg.ID == 0 && m.Count == 1 && m.Revision != s.id && s.id != 0 {
 		s.send(from, wire.Message{Kind: wire.Strong, Flags: wire.FlagEnd, Session: m.Revision, Seq: 1})
@@ -271,7 +271,7 @@ var nothing = (&wire.Command{Verb: wire.Delete}).Append(nil)
 
 // void ends a write that a replica cannot execute, for example because its version differs.
 // Later writes wait for a write of this number, so one that changes nothing takes its place. If
-// another replica has received the original, one of the two is executed, and nobody knows
+// another replica has received the original, one of the two is executed, and it is unknown
 // which.
 func (s answers) void(o *op, why error) {
 	if o.silent || o.final {

@@ -175,7 +175,7 @@ func sizeOf(bundle []wire.Write) (n int) {
 
 // bundle returns the weak writes before o that are not known to be committed and, for the
 // witnesses of a fast write, the strong ones that wait for their commit. Writes that were sent
-// to the same leader on the same connection are left out if nobody else is asked.
+// to the same leader on the same connection are left out if no other replica is asked.
 func (s *Session) bundle(o *op, to uint64) []wire.Write {
 	if !o.fast && o.tries == 1 && s.switches.weakWrites != nearest && to == s.leader {
 		return nil

@@ -108,7 +108,7 @@ func (ck *checker) answers() {
 	}
 	for _, o := range ck.history {
 		if _, left := reads[o.index]; left && !o.write && !o.wait && o.done() {
-			ck.violate("answer", "answered at entry %d, which nobody applied: %v", o.index, o)
+			ck.violate("answer", "answered at entry %d, which no replica applied: %v", o.index, o)
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -82,7 +83,7 @@ func ProfileByName(name string) (Profile, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return Profile{}, fmt.Errorf("profile %q: want one of %v", name, names)
+	return Profile{}, fmt.Errorf("profile %q: want one of %s", name, strings.Join(names, ", "))
 }
 
 // weights returns the faults of a profile with their weights.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
@@ -55,7 +56,7 @@ func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
 	case find(c.Workload) == nil:
-		return fmt.Errorf("workload %q: want one of %v", c.Workload, Names())
+		return fmt.Errorf("workload %q: want one of %s", c.Workload, strings.Join(Names(), ", "))
 	case c.Workers < 1 || c.Workers > 1000:
 		return fmt.Errorf("%d workers: want 1 to 1000", c.Workers)
 	case c.Pairs < 9 || c.Pairs > 10_000:

@@ -39,7 +39,7 @@ func newDemoCommand(stack Stack) *cobra.Command {
 	own := pflag.NewFlagSet("stack", pflag.ContinueOnError)
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: one load, direct and through weir, on a private PostgreSQL and MariaDB",
+		Short: "Run one load, direct and through weir, on a private PostgreSQL and MariaDB",
 		Long: `Start a private PostgreSQL that flushes at every commit, and weir proxy in front of
 it. 64 clients insert single rows: in turn direct, through PgBouncer if it is
 installed, and through weir. Then the same with MariaDB. Every answer is checked

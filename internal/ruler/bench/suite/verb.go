@@ -76,7 +76,7 @@ func reportCommand(benches []Bench) *cobra.Command {
 	var asJSON cli.JSON[*report.Doc]
 	cmd := &cobra.Command{
 		Use:     "report DIR",
-		Short:   "Make the report of a finished run anew",
+		Short:   "Write the report of a finished run again",
 		Example: "  weir bench report out/bench-proxy --output md",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -8,8 +8,8 @@
 //	     |--- Before ------>|------- Residence ------------|
 //	                          CPU, Flush, Write, Read, Lock, Wait, RunQueue
 //
-// A request that takes several reads to come in begins with the first of them. A
-// thread that answers in several writes is done with the first.
+// A request that arrives in several reads begins with the first of them; its residence ends
+// with the first write of the answer.
 //
 // Watching costs: two small programs run at every system call of the machine and
 // two at every switch between threads.
