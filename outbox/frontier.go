@@ -1,6 +1,10 @@
 package outbox
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
 
 // frontier knows which rows of an outbox table were seen. Numbers come from a
 // sequence, but commits come in any order: a reader that only remembered the
@@ -100,17 +104,14 @@ func (f *frontier) ranges(limit int) []Range {
 	for i := 1; i < len(f.gaps); i++ {
 		bridges = append(bridges, bridge{i, f.gaps[i].First - f.gaps[i-1].Last})
 	}
-	sort.Slice(bridges, func(a, b int) bool {
-		if bridges[a].width != bridges[b].width {
-			return bridges[a].width > bridges[b].width
-		}
-		return bridges[a].i < bridges[b].i
+	slices.SortFunc(bridges, func(a, b bridge) int {
+		return cmp.Or(cmp.Compare(b.width, a.width), cmp.Compare(a.i, b.i))
 	})
 	cuts := make([]int, 0, limit)
 	for _, b := range bridges[:limit-1] {
 		cuts = append(cuts, b.i)
 	}
-	sort.Ints(cuts)
+	slices.Sort(cuts)
 	out := make([]Range, 0, limit)
 	start := 0
 	for _, c := range append(cuts, len(f.gaps)) {

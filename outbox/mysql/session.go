@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -405,13 +406,5 @@ func isServerError(err error) bool {
 // isError reports whether err is a server error with one of the numbers.
 func isError(err error, numbers ...uint16) bool {
 	var e *mysqldriver.MySQLError
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, n := range numbers {
-		if e.Number == n {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(numbers, e.Number)
 }

@@ -85,9 +85,7 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 	c.enc = newChunkEncoder(c, enc)
 	c.began = time.Now()
 	if !c.w.opts.Inline {
-		c.stages.Add(1)
-		go func() {
-			defer c.stages.Done()
+		c.stages.Go(func() {
 			defer close(c.stored)
 			defer since(&c.w.clocks.compress, time.Now())
 			if err := guarded(c.chunk.Path, c.compress); err != nil {
@@ -99,16 +97,14 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 			// An encoder with goroutines of its own must have ended them before the buffers go
 			// to another chunk.
 			c.w.encoders.put(enc)
-		}()
+		})
 	}
-	c.stages.Add(1)
-	go func() {
-		defer c.stages.Done()
+	c.stages.Go(func() {
 		defer since(&c.w.clocks.store, time.Now())
 		if err := guarded(c.chunk.Path, func() error { return c.store(sink) }); err != nil {
 			c.cancel(err)
 		}
-	}()
+	})
 }
 
 // compress runs until plain is closed or the chunk has failed.

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -96,8 +97,8 @@ func parseS3(location string, env func(string) string) (s3Config, error) {
 			return s3Config{}, fmt.Errorf("read location: parameter %q is unknown; endpoint, region and part-size are known", name)
 		}
 	}
-	c.region = first(q.Get("region"), env("AWS_REGION"), env("AWS_DEFAULT_REGION"), "us-east-1")
-	endpoint := first(q.Get("endpoint"), env("AWS_ENDPOINT_URL_S3"), env("AWS_ENDPOINT_URL"))
+	c.region = cmp.Or(q.Get("region"), env("AWS_REGION"), env("AWS_DEFAULT_REGION"), "us-east-1")
+	endpoint := cmp.Or(q.Get("endpoint"), env("AWS_ENDPOINT_URL_S3"), env("AWS_ENDPOINT_URL"))
 	amazon := endpoint == ""
 	if amazon {
 		endpoint = "https://s3." + c.region + ".amazonaws.com"
@@ -108,15 +109,6 @@ func parseS3(location string, env func(string) string) (s3Config, error) {
 	c.pathStyle = !amazon && !strings.HasSuffix(c.endpoint.Hostname(), ".amazonaws.com")
 	c.creds = s3Credentials(env, amazon)
 	return c, nil
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // redact removes what may be a password from a location that cannot be parsed.
@@ -241,7 +233,7 @@ func (r *s3Reader) connect() error {
 	if got := header.Get("Content-Range"); r.offset > 0 && !strings.HasPrefix(got, fmt.Sprintf("bytes %d-", r.offset)) {
 		return errors.Join(fmt.Errorf("the server ignores ranges: asked for the bytes from %d on, it sends %q", r.offset, got), body.Close())
 	}
-	r.body, r.etag = body, first(r.etag, info.ETag)
+	r.body, r.etag = body, cmp.Or(r.etag, info.ETag)
 	return nil
 }
 
@@ -547,7 +539,7 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 	case "quotaexceeded", "xminiostoragefull", "insufficientcapacity", "entitytoolargeforquota":
 		kind(ErrFull, "make room")
 	case "authorizationheadermalformed", "permanentredirect", "incorrectendpoint":
-		e.Hint = "the bucket is in another region: add ?region=" + first(answer.Region, "NAME")
+		e.Hint = "the bucket is in another region: add ?region=" + cmp.Or(answer.Region, "NAME")
 	case "slowdown", "slowdownread", "slowdownwrite", "throttling", "throttlingexception", "requestlimitexceeded", "requestthrottled", "toomanyrequests":
 		e.Hint = "the server asked to slow down for longer than weir waits: use fewer --jobs or --rate-limit, and look who else uses the bucket"
 	}

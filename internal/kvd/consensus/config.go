@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -120,26 +121,26 @@ func (c *Config) fill() error {
 	if c.ID == 0 || Addr(c.ID) >= FirstClient {
 		return fmt.Errorf("replica id %d: want 1 to %d", c.ID, uint64(FirstClient)-1)
 	}
-	defaultTo(&c.TickNanos, int64(10*time.Millisecond))
-	defaultTo(&c.ElectionTicks, 30)
-	defaultTo(&c.HeartbeatTicks, 5)
-	defaultTo(&c.MaxDrift, 0.1)
-	defaultTo(&c.Knows, Format)
-	defaultTo(&c.SnapshotBytes, 64<<20)
-	defaultTo(&c.KeepBytes, 16<<20)
-	defaultTo(&c.ShipBytes, 8*c.SnapshotBytes)
-	defaultTo(&c.SessionIdle, time.Hour)
+	c.TickNanos = cmp.Or(c.TickNanos, int64(10*time.Millisecond))
+	c.ElectionTicks = cmp.Or(c.ElectionTicks, 30)
+	c.HeartbeatTicks = cmp.Or(c.HeartbeatTicks, 5)
+	c.MaxDrift = cmp.Or(c.MaxDrift, 0.1)
+	c.Knows = cmp.Or(c.Knows, Format)
+	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 64<<20)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 16<<20)
+	c.ShipBytes = cmp.Or(c.ShipBytes, 8*c.SnapshotBytes)
+	c.SessionIdle = cmp.Or(c.SessionIdle, time.Hour)
 	if c.ElectionTicks < 2*c.HeartbeatTicks {
 		return fmt.Errorf("election timeout of %d ticks: want at least twice the heartbeat's %d", c.ElectionTicks, c.HeartbeatTicks)
 	}
-	defaultTo(&c.Batch.MaxItems, maxRoundOps)
-	defaultTo(&c.Batch.MaxBytes, maxRoundBytes)
-	defaultTo(&c.Batch.Capacity, maxWaiting)
+	c.Batch.MaxItems = cmp.Or(c.Batch.MaxItems, maxRoundOps)
+	c.Batch.MaxBytes = cmp.Or(c.Batch.MaxBytes, maxRoundBytes)
+	c.Batch.Capacity = cmp.Or(c.Batch.Capacity, maxWaiting)
 	c.Batch.NoHold = true
 	if c.Batch.Window == 0 {
 		// There is one lane, the disk of this replica, which does one flush at a time: a second
 		// round would be better off in the next flush.
-		defaultTo(&c.Batch.Lanes, 1)
+		c.Batch.Lanes = cmp.Or(c.Batch.Lanes, 1)
 	}
 	if err := c.Batch.Validate(); err != nil {
 		return err
@@ -156,11 +157,4 @@ func (c *Config) fill() error {
 		return fmt.Errorf("replica %d is not among the first members", c.ID)
 	}
 	return nil
-}
-
-func defaultTo[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }

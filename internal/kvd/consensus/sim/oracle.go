@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -36,12 +37,8 @@ func newOracle() *oracle {
 func (o *oracle) clone() *oracle {
 	c := newOracle()
 	c.Clock = o.Clock
-	for k, v := range o.Items {
-		c.Items[k] = v
-	}
-	for k, v := range o.Leases {
-		c.Leases[k] = v
-	}
+	maps.Copy(c.Items, o.Items)
+	maps.Copy(c.Leases, o.Leases)
 	return c
 }
 

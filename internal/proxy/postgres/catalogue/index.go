@@ -1,6 +1,10 @@
 package catalogue
 
-import "github.com/weirdb/weir/internal/proxy/sqlscan"
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+)
 
 // NameEffects are what the use of a name may do to a session.
 type NameEffects struct {
@@ -13,20 +17,11 @@ func (c NameEffects) With(d NameEffects) NameEffects {
 	c.read |= d.read
 	c.write |= d.write
 	for _, s := range d.touches {
-		if !containsText(c.touches, s) {
+		if !slices.Contains(c.touches, s) {
 			c.touches = append(c.touches[:len(c.touches):len(c.touches)], s)
 		}
 	}
 	return c
-}
-
-func containsText(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // An Index has the names of a database whose use may change a session. It is immutable once
@@ -86,7 +81,7 @@ func (x *Index) Within(old *Index) bool {
 
 func (c NameEffects) within(d NameEffects) bool {
 	for _, s := range c.touches {
-		if !containsText(d.touches, s) {
+		if !slices.Contains(d.touches, s) {
 			return false
 		}
 	}
