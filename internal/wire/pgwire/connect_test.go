@@ -1,6 +1,7 @@
 package pgwire
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -182,6 +184,32 @@ func TestConnectRealServer(t *testing.T) {
 		})
 	}
 
+	t.Run("prepared passwords", func(t *testing.T) {
+		b := superuser(t, p)
+		for _, tt := range saslprepTests {
+			if tt.in == "" || !utf8.ValidString(tt.in) {
+				continue // not a password to PostgreSQL, or not text
+			}
+			literal := "E'"
+			for _, r := range tt.in {
+				literal += fmt.Sprintf("\\U%08x", r)
+			}
+			run(t, b, "create role prepared password "+literal+"'")
+			text := run(t, b, "select rolpassword from pg_authid where rolname = 'prepared'")
+			run(t, b, "drop role prepared")
+			theirs, err := parseSCRAMSecret(strings.TrimPrefix(text, mechSCRAM+"$"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, err := newSCRAMKeys(tt.in, theirs.salt, theirs.iterations)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(ours.stored, theirs.stored) {
+				t.Errorf("password %+q has other keys at the server", tt.in)
+			}
+		}
+	})
 	t.Run("wrong password", func(t *testing.T) {
 		for _, user := range []string{"clear", "old", "scram", "secure", "open"} {
 			_, err := Connect(t.Context(), ConnectConfig{Address: p.Addr(), User: user, Password: "hunter2"})
