@@ -35,7 +35,7 @@ var products = []product{
 	{[]string{"internal/proxy"}, []string{"internal/ruler/bench/proxy"}},
 	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outbox", "bench/peers"}},
 	{[]string{"internal/backup"}, []string{"internal/ruler/bench/backup"}},
-	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kv"}},
+	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kv", "bench/peers/libraries/resp"}},
 	{[]string{"internal/ruler", "bench"}, nil},
 }
 
