@@ -51,7 +51,8 @@ type catalog struct {
 	unseen   map[string]bool // tables with triggers that weir knows and the account cannot see
 	nothing  bool            // no name has effects
 
-	waiting []*client // clients whose statements are to be judged
+	waiting []*client    // clients whose statements are to be judged
+	callers []*factsWait // writes that are looked at again when more is known
 }
 
 const (
@@ -208,6 +209,7 @@ func (k *catalog) loaded(r *catalogReader) {
 		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.count.String()
 		r.sayBlind()
 	}
+	k.tell(r.err == nil)
 	waiting := k.waiting
 	k.waiting = nil
 	for _, c := range waiting {
@@ -251,32 +253,45 @@ func (k *catalog) tick() {
 			p.release(b)
 			continue
 		}
-		b.Mode, b.polled = core.ModeOwn, true
-		k.polling, k.used = true, false
-		b.saveID(nil)
-		if k.stale || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles {
-			k.polling = false
-			k.load(b)
-			return
-		}
-		b.ask(countersSQL, func(u *unit) {
-			k.polling = false
-			if u.err != nil {
-				return
-			}
-			r := &catalogReader{k: k}
-			for _, x := range u.result(p.key.caps) {
-				r.counter(x)
-			}
-			k.seen = k.l.Now
-			if r.count.String() != k.count {
-				k.changed, k.stale = k.l.Now, true
-			}
-		})
-		b.ask(noWarnings, func(*unit) {}) // whose answer reports changes by the query, instead of a client's
-		b.endLook()
+		k.look(b)
 		return
 	}
+}
+
+// outdated reports whether the catalog must be loaded again, whatever the counters are.
+func (k *catalog) outdated() bool {
+	return k.stale || !k.known || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles
+}
+
+// look brings the catalog up to date on a free backend: if it is not outdated, the counters are
+// enough while they show no change.
+func (k *catalog) look(b *backend) {
+	b.Mode, b.polled = core.ModeOwn, true
+	k.used = false
+	b.saveID(nil)
+	if k.outdated() {
+		k.load(b)
+		return
+	}
+	k.polling = true
+	b.ask(countersSQL, func(u *unit) {
+		k.polling = false
+		if u.err != nil {
+			k.tell(false)
+			return
+		}
+		r := &catalogReader{k: k}
+		for _, x := range u.result(b.p.key.caps) {
+			r.counter(x)
+		}
+		k.seen = k.l.Now
+		if r.count.String() != k.count {
+			k.changed, k.stale = k.l.Now, true
+		}
+		k.tell(true)
+	})
+	b.ask(noWarnings, func(*unit) {}) // whose answer reports changes by the query, instead of a client's
+	b.endLook()
 }
 
 // A catalogReader collects the server's answers.

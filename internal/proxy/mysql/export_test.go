@@ -65,6 +65,27 @@ func (s *Server) CatalogReadings(ctx context.Context) (n uint64) {
 	return n
 }
 
+// AgeFacts makes what weir knows of names and tables too old to use, as when no statement needs
+// it for a while.
+func (s *Server) AgeFacts(ctx context.Context, names, tables bool) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, k := range l.catalogs {
+				if k.used = false; names {
+					k.seen -= catalogOld
+				}
+			}
+			for _, p := range l.PoolList {
+				for _, f := range p.tables.m {
+					if tables {
+						f.at -= tableKeep
+					}
+				}
+			}
+		})
+	}
+}
+
 // LongestRead is the length of the longest text that a loop itself has read.
 func (s *Server) LongestRead(ctx context.Context) (n int) {
 	for _, l := range s.Loops {

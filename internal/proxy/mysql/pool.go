@@ -51,8 +51,9 @@ type pool struct {
 	lanes  lanes
 	tables tableCache
 
-	facts   poolFacts
-	catalog *catalog
+	facts      poolFacts
+	catalog    *catalog
+	refreshing bool // the catalog will be brought up to date on one of its backends
 
 	answers   *cache.Database // the cache of the database
 	refreshes refreshes

@@ -14,7 +14,7 @@ type state uint8
 
 const (
 	stateOpen          state = iota // nothing: it is executed as it comes
-	stateWaiting                    // a backend of its own: the client is in the pool's queue
+	stateWaiting                    // a backend of its own, in the pool's queue; or an answer to another's read, or facts
 	stateAsking                     // linked: the answer to a query of weir's own
 	stateSending                    // linked: the client sends the file that the server requested
 	stateLeaving                    // the end of the client's KILL, or of its COM_CHANGE_USER

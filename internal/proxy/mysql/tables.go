@@ -70,7 +70,10 @@ func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tabl
 	}
 	if !f.asking {
 		f.asking = true
-		p.askIn(set, tableSQL(schema, table), func(u *unit) { f.learn(p, u) })
+		p.askIn(set, tableSQL(schema, table), func(u *unit) {
+			f.learn(p, u)
+			p.catalog.tell(true)
+		})
 	}
 	if p.l.Now-f.at >= tableKeep {
 		f.state = tableUnknown
