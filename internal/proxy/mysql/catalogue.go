@@ -40,6 +40,7 @@ type catalog struct {
 	polling  bool
 	used     bool   // since the last poll
 	failures int    // loads that failed in a row
+	missed   int    // loads in a row that could not ask the DSN's user for triggers
 	count    string // the counters
 
 	reads    places          // views
@@ -66,7 +67,7 @@ const (
 	// a statement when it begins, and it may wait for locks.
 	catalogSettles = 30 * time.Second
 	// maxFailures is how many loads may fail in a row before those who wait for one keep their
-	// connections.
+	// connections, and how many polls in a row load it because the DSN's user could not be asked.
 	maxFailures = 3
 	// catalogKeep is the age from which it is loaded again in any case.
 	catalogKeep = time.Minute
@@ -204,6 +205,9 @@ func (k *catalog) loaded(r *catalogReader) {
 		if k.known && (k.writes.lockMoreThan(writes) || k.inserts.lockMoreThan(inserts) || k.routines.lockMoreThan(routines)) {
 			k.dropLocks()
 		}
+		if k.missed++; !r.missed {
+			k.missed = 0
+		}
 		k.known, k.failures, k.have = true, 0, r.number
 		k.epoch++
 		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.count.String()
@@ -260,7 +264,8 @@ func (k *catalog) tick() {
 
 // outdated reports whether the catalog must be loaded again, whatever the counters are.
 func (k *catalog) outdated() bool {
-	return k.stale || !k.known || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles
+	missing := k.missed > 0 && k.missed <= maxFailures
+	return k.stale || !k.known || missing || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles
 }
 
 // look brings the catalog up to date on a free backend: if it is not outdated, the counters are
@@ -305,6 +310,7 @@ type catalogReader struct {
 	names    []string
 	account  string          // as CURRENT_USER() has it
 	unseen   map[string]bool // tables with triggers that only the DSN's user can see
+	missed   bool            // that user could not be asked
 	seesAll  bool
 	views    []catalogObject
 	routines []catalogObject

@@ -2,9 +2,13 @@ package mysql
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file handles accounts that cannot see triggers, which is most that can only read and
@@ -26,10 +30,11 @@ func (k *catalog) seeByDSN(r *catalogReader) {
 	srv.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
-		triggers, err := srv.allTriggers(ctx)
+		triggers, err := srv.allTriggersAgain(ctx)
 		k.l.Post(func() {
 			k.loading--
 			if err != nil {
+				r.missed = passing(err)
 				srv.Log.Debug("the DSN's user does not show triggers", "user", k.user, "error", err)
 			} else {
 				r.blind, r.triggers, r.unseen = nil, nil, make(map[string]bool)
@@ -43,6 +48,47 @@ func (k *catalog) seeByDSN(r *catalogReader) {
 	})
 }
 
+const (
+	// maxAsks is how often one load of the catalog asks for the triggers while that fails for a
+	// passing reason, and asksPause the pause after the first failure, which then doubles.
+	maxAsks   = 3
+	asksPause = 100 * time.Millisecond
+)
+
+// allTriggersAgain is allTriggers, repeated within bounds while it fails for a passing reason: a
+// client that writes before the next load would keep its connection to its end.
+func (s *Server) allTriggersAgain(ctx context.Context) (rows [][][]byte, err error) {
+	pause := asksPause
+	for try := 1; ; try++ {
+		if rows, err = s.allTriggers(ctx); err == nil || try == maxAsks || !passing(err) {
+			return rows, err
+		}
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// errSeesNoTriggers says that the DSN's user cannot show them.
+var errSeesNoTriggers = errors.New("no privilege TRIGGER")
+
+// passing reports whether a lookup may succeed if it is repeated: a connection was lost, or the
+// server had no room for it. Further refused logins could lock the account.
+func passing(err error) bool {
+	switch mywire.CodeOf(err) {
+	case 0:
+		return !errors.Is(err, errSeesNoTriggers)
+	case mywire.ErrTooManyConnections, mywire.ErrUserLimit, mywire.ErrServerShutdown, mywire.ErrAborting, mywire.ErrNetRead, mywire.ErrNetReadInterrupted,
+		mywire.ErrNetWrite, mywire.ErrNetWriteInterrupted, mywire.ErrQueryInterrupted, mywire.ErrQueryTimeout, mywire.ErrMariaStatementTimeout,
+		mywire.ErrMariaConnectionKilled, mywire.ErrLockWaitTimeout, mywire.ErrDeadlock:
+		return true
+	}
+	return false
+}
+
 // allTriggers reads the triggers of all databases as the DSN's user.
 func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 	conn, _, err := s.visit(ctx)
@@ -53,7 +99,7 @@ func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 	if all, err := conn.Query(ctx, seesAllSQL); err != nil {
 		return nil, fmt.Errorf("ask for the privilege TRIGGER: %w", err)
 	} else if len(all) == 0 {
-		return nil, fmt.Errorf("user %q has no privilege TRIGGER on all databases", s.cfg().MySQL.User)
+		return nil, fmt.Errorf("user %q has %w on all databases", s.cfg().MySQL.User, errSeesNoTriggers)
 	}
 	if f := (&poolFacts{mariadb: conn.IsMariaDB(), version: versionID(conn.Greeting.Version)}); f.revokesPartly() {
 		grants, err := conn.Query(ctx, grantsSQL)
@@ -62,7 +108,7 @@ func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 		}
 		for _, row := range grants {
 			if g, ok := parseRevoke(row[0].String); ok && g.has("TRIGGER") {
-				return nil, fmt.Errorf("user %q has no privilege TRIGGER on database %s", s.cfg().MySQL.User, g.database)
+				return nil, fmt.Errorf("user %q has %w on database %s", s.cfg().MySQL.User, errSeesNoTriggers, g.database)
 			}
 		}
 	}

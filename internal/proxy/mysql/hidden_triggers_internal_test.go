@@ -5,6 +5,17 @@ import (
 	"testing"
 )
 
+// A catalog without the triggers that the DSN's user could not be asked for is loaded again at
+// the next polls, but not for ever.
+func TestCatalogWithoutHiddenTriggersIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	for missed, want := range map[int]bool{0: false, 1: true, maxFailures: true, maxFailures + 1: false} {
+		if k := (&catalog{l: &loop{}, known: true, missed: missed}); k.outdated() != want {
+			t.Errorf("after %d loads without them it is outdated: %v", missed, !want)
+		}
+	}
+}
+
 // TestPartialRevokes reads what MySQL 8.0 and 9 answer to SHOW GRANTS with
 // partial_revokes=ON, as their manual prints it: there is no such server here.
 func TestPartialRevokes(t *testing.T) {

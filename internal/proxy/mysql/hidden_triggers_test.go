@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -53,6 +54,51 @@ func TestTriggersThatTheDSNsUserSees(t *testing.T) {
 		}
 		_ = session.Close()
 		eventually(t, "the session has left", func() bool { return w.poolOf(name).Clients == 1 })
+	}
+}
+
+// TestHiddenTriggersAreAskedForAgain breaks connections of the DSN's user while it asks for
+// triggers. Within one load of the catalog weir asks again, and after that at the next polls.
+func TestHiddenTriggersAreAskedForAgain(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []int64{1, 3} { // 3: as often as one load asks
+		t.Run(fmt.Sprint(broken, " times"), func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE TABLE n (i INT)")
+			name, password := account(t)
+			sqlOn(t, server(t), fmt.Sprintf("GRANT SELECT, INSERT ON %s.* TO %s@'%%'", db, name))
+			secret, err := mywire.ParseSecret(password)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var asked atomic.Int64
+			w := start(t, db, func(c *mysql.Config) { // whose DSN's user is root
+				twoBackends(c)
+				c.Users = []mysql.User{{Name: name, Secret: secret}}
+				c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
+					up = func(p []byte) ([]byte, bool) {
+						asks := bytes.Contains(p, []byte("\x03SELECT 1 FROM information_schema.USER_PRIVILEGES"))
+						return p, !asks || asked.Add(1) > broken
+					}
+					return up, func(p []byte) ([]byte, bool) { return p, true }
+				})
+			})
+			as := func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = name, password }
+			writes := func() (pinned int) {
+				c := w.dial(as)
+				defer func() { _ = c.Close() }()
+				c.must("INSERT INTO n VALUES (0)")
+				eventually(t, "what it did is judged", func() bool { p := w.poolOf(name); return p.Pinned > 0 || p.Backends == p.Free })
+				return w.poolOf(name).Pinned
+			}
+			if broken == 1 && writes() > 0 {
+				t.Error("a session keeps its connection because one lookup failed")
+			}
+			eventually(t, "a session that writes does not keep its connection", func() bool { return writes() == 0 })
+			if n := asked.Load(); n <= broken {
+				t.Errorf("the DSN's user was asked %d times", n)
+			}
+		})
 	}
 }
 
