@@ -561,6 +561,13 @@ func (dg *diagnostics) gone(what string) *mywire.Error {
 		"weir: %s was not kept, for its connection has served others since; from now on it is kept for this session: run both statements again, or use --mode session", what)
 }
 
+// goneUnread is gone for a text that is passed on unread: the server has a part of it, so that
+// the session ends, in every mode.
+func goneUnread(what string) *mywire.Error {
+	return mywire.NewError(mywire.ErrNotSupportedYet,
+		"weir: %s was not kept, for its connection has served others since; a part of this text is at the server already, so the session ends: ask for it in a text of its own, or use --mode session", what)
+}
+
 // asksItself reports whether a text reads the diagnostics of a statement in the same text.
 func asksItself(sql string, info *myscan.Statement) bool {
 	if info.Count < 2 || info.First.Has(myscan.EffDiag) {

@@ -161,6 +161,9 @@ func TestTextsThatAreNotReadAskForNoLostID(t *testing.T) {
 		if refused && r.code() != mywire.ErrNotSupportedYet || !refused && (r.err != nil || r.lost != nil) {
 			t.Errorf("%.40s: %v %v", sql, r.err, r.lost)
 		}
+		if refused && (!strings.Contains(r.text, "the session ends") || strings.Contains(r.text, "from now on")) {
+			t.Errorf("%.40s: %q does not say what happens", sql, r.text)
+		}
 		if r := c.try(c.query("DO 0")); (r.lost != nil) != refused {
 			t.Errorf("%.40s, and then: %v %v", sql, r.err, r.lost)
 		}

@@ -286,7 +286,7 @@ func (tr *transport) toServer(p []byte) {
 // drops the part if the server has already answered the message.
 func (tr *transport) streamed(p []byte, head int) {
 	if tr.refusal == nil && tr.c.cur != nil && tr.asksID.in(p[head:]) {
-		tr.breakOff(tr.c.diag.gone("LAST_INSERT_ID()"))
+		tr.breakOff(goneUnread("LAST_INSERT_ID()"))
 		return
 	}
 	tr.toServer(p)
