@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres/rowtext"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -25,7 +26,7 @@ type rowsPlan struct {
 	table  *tableFacts
 	max    int // maximum of tuples in one statement
 	// types are those of the columns of simple queries, nil if the constants of their rows
-	// cannot become parameters: see constants.go. typesGuard is the guard that checks them.
+	// cannot become parameters: see package rowtext. typesGuard is the guard that checks them.
 	types      []uint32
 	typesGuard guard
 }
@@ -58,7 +59,7 @@ func part(n int) int {
 
 func newTextPlan(p *pool, set *session.Set, sql string) *rowsPlan {
 	ins, _ := sqlscan.Insert(strings.Clone(sql))
-	return &rowsPlan{p: p, set: set, insert: ins, max: most(ins.Arity, maxConstants)}
+	return &rowsPlan{p: p, set: set, insert: ins, max: most(ins.Arity, rowtext.MaxValues)}
 }
 
 // multi returns the prepared statement for n tuples.
@@ -146,7 +147,7 @@ func (r *rowsPlan) current() bool {
 	}
 	r.table = f
 	if r.st == nil {
-		r.types, r.typesGuard, r.bySize = f.typesOf(&r.insert), f.columnsGuard, nil
+		r.types, r.typesGuard, r.bySize = f.columns.TypesOf(&r.insert), f.columnsGuard, nil
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/postgres/rowtext"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -28,8 +29,8 @@ type tableFacts struct {
 	at    time.Duration
 	guard guard
 
-	columns      []column // in order; nil if constants for them cannot become parameters
-	columnsGuard guard    // of these columns
+	columns      rowtext.Columns // nil if constants for them cannot become parameters
+	columnsGuard guard           // of these columns
 }
 
 // A guard is a statement that fails unless the table is as fit as it was, and its Bind
@@ -118,7 +119,7 @@ func tableSQL(name string) string {
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
   AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid)
  AND `+quietDomains+`,
- `+plainColumnsSQL+`, `+defaultsSQL+`, `+simpleTypesSQL+`
+ `+rowtext.PlainColumnsSQL+`, `+defaultsSQL+`, `+simpleTypesSQL+`
  FROM pg_catalog.pg_class c WHERE c.oid = `) + `pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
@@ -218,7 +219,7 @@ var (
 
 	// The INSERT before has locked the table: the columns found are those that it used.
 	columnsGuardSQL = own(guardSQL + `
- AND $7 = ` + columnsSQL)
+ AND $7 = ` + rowtext.ColumnsSQL)
 	domainsColumnsGuardSQL = columnsGuardSQL + own(`
  AND `+quietDomains)
 )
@@ -238,7 +239,7 @@ func (f *tableFacts) learn(p *pool, name string, u *unit) {
 		return
 	}
 	row := u.rows[0]
-	f.state, f.columns = tablePlain, readColumns(string(row[5]))
+	f.state, f.columns = tablePlain, rowtext.ReadColumns(string(row[5]))
 	bound := func(st *stmt, more ...[]byte) guard {
 		values := append([][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[6]}, more...)
 		return guard{st, pgwire.AppendBind(nil, "", st.srvName, &pgwire.BindArgs{Values: values})}

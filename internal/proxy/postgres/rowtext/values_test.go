@@ -1,4 +1,4 @@
-package postgres
+package rowtext
 
 import (
 	"slices"
@@ -43,7 +43,7 @@ func TestConstantsBecomeParametersOfTheirColumns(t *testing.T) {
 		{"('x' 'y')", []uint32{typeText}, nil},
 		{"('x)", []uint32{typeText}, nil},
 	} {
-		got, ok := appendConstants(nil, c.row, c.types)
+		got, ok := AppendValues(nil, c.row, c.types)
 		if ok != (c.want != nil) {
 			t.Errorf("%q of %v: %v", c.row, c.types, ok)
 		}
@@ -65,9 +65,9 @@ func TestConstantsBecomeParametersOfTheirColumns(t *testing.T) {
 	}
 }
 
-// FuzzAppendConstants: values that are taken out of a row are as many as its columns, and
+// FuzzAppendValues: values that are taken out of a row are as many as its columns, and
 // a row of which they are taken is one that is known again.
-func FuzzAppendConstants(f *testing.F) {
+func FuzzAppendValues(f *testing.F) {
 	for _, row := range []string{"(1, 'a''b')", "(-2.5,NULL)", "( true , '' )", "('", "(", "(1", "(1,", "('''',1)"} {
 		f.Add(row)
 	}
@@ -76,16 +76,16 @@ func FuzzAppendConstants(f *testing.F) {
 			return
 		}
 		for _, types := range [][]uint32{{typeNumeric, typeInt4}, {typeBool, 25}, {25, typeInt4}} {
-			out, ok := appendConstants(nil, row, types)
+			out, ok := AppendValues(nil, row, types)
 			if !ok {
 				continue
 			}
-			args := append(append([]byte{0, 0, 0, byte(len(types))}, out...), 0, 0)
-			if v := viewBind(args, len(types)); !v.ok || len(v.values) != len(out) {
-				t.Fatalf("%q: %q is no list of %d values", row, out, len(types))
+			// The values of a Bind message look like those of a DataRow.
+			values, err := pgwire.ParseDataRow(append([]byte{0, byte(len(types))}, out...), nil)
+			if err != nil || len(values) != len(types) {
+				t.Fatalf("%q: %q is no list of %d values: %v", row, out, len(types), err)
 			}
-			var rs rowTexts
-			if at, ok := rs.cut("VALUES " + row); !ok || at != (span{7, 7 + len(row)}) {
+			if _, at, end, ok := Cut(nil, "VALUES "+row); !ok || at != 7 || end != 7+len(row) {
 				t.Fatalf("%q is taken, and is no row of constants", row)
 			}
 		}
@@ -95,7 +95,7 @@ func FuzzAppendConstants(f *testing.F) {
 // TestTypesOfColumnsThatAnInsertNames: the types are those of the columns that it means.
 func TestTypesOfColumnsThatAnInsertNames(t *testing.T) {
 	long := strings.Repeat("name", 16)
-	f := &tableFacts{columns: readColumns("6\x011 23 -1 k\x012 1700 -1 n\x013 25 -1 a b\x015 16 -1 K\x016 16384 -1 own\x017 1186 -1 span")}
+	columns := ReadColumns("6\x011 23 -1 k\x012 1700 -1 n\x013 25 -1 a b\x015 16 -1 K\x016 16384 -1 own\x017 1186 -1 span")
 	for sql, want := range map[string][]uint32{
 		"INSERT INTO t VALUES (1)":                                        {typeInt4},
 		"INSERT INTO t VALUES (1, 2, 'x', true)":                          {typeInt4, typeNumeric, 25, typeBool},
@@ -124,36 +124,14 @@ func TestTypesOfColumnsThatAnInsertNames(t *testing.T) {
 		if !ok {
 			t.Fatal(sql)
 		}
-		if got := f.typesOf(&ins); !slices.Equal(got, want) {
+		if got := columns.TypesOf(&ins); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", sql, got, want)
 		}
 	}
 	for _, answer := range []string{"", "2\x011 23 -1 k", "1\x011 23 -1 k\x012 25 -1 l", "1\x011 x -1 k", "1\x0123 k", "\x01", "101" + strings.Repeat("\x011 23 -1 k", 101)} {
-		if got := readColumns(answer); got != nil {
+		if got := ReadColumns(answer); got != nil {
 			t.Errorf("%q: %v", answer, got)
 		}
-	}
-}
-
-// TestFewSizesOfGroups: the parts of a group are few, and of few sizes.
-func TestFewSizesOfGroups(t *testing.T) {
-	sizes := make(map[int]bool)
-	for n := 1; n <= 256; n++ {
-		parts := 0
-		for left := n; left > 0; parts++ {
-			p := part(left)
-			if p < 1 || p > left {
-				t.Fatalf("%d of %d", p, left)
-			}
-			sizes[p] = true
-			left -= p
-		}
-		if parts > 3 {
-			t.Errorf("%d rows are %d statements", n, parts)
-		}
-	}
-	if len(sizes) > 28 {
-		t.Errorf("%d sizes", len(sizes))
 	}
 }
 
@@ -171,7 +149,7 @@ func BenchmarkConstants(b *testing.B) {
 			var out []byte
 			for b.Loop() {
 				var ok bool
-				if out, ok = appendConstants(out[:0], c.row, c.types); !ok {
+				if out, ok = AppendValues(out[:0], c.row, c.types); !ok {
 					b.Fatal(c.row)
 				}
 			}
