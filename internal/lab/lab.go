@@ -98,7 +98,7 @@ func inMemory(path string) bool {
 }
 
 // cacheDir is the directory for results that later processes reuse: initialised data
-// directories and compiled shims. It belongs to this user, and no one else may
+// directories and the compiled slow-disk shim. It belongs to this user, and no one else may
 // write there, since the server executes its content.
 func cacheDir() (string, error) {
 	var dir string

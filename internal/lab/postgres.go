@@ -105,6 +105,16 @@ func (c PostgresConfig) validate() error {
 	return nil
 }
 
+// environment has the processes of a fast server, one for each connection, begin and end with
+// less work: symbols are bound once, for all, and GnuTLS, which only LDAP over TLS uses, begins
+// when it is called.
+func (c PostgresConfig) environment() []string {
+	if c.Durability != Fast {
+		return nil
+	}
+	return []string{"LD_BIND_NOW=1", "GNUTLS_NO_IMPLICIT_INIT=1"}
+}
+
 func (c PostgresConfig) watch() diskWatch { return diskWatch{c.FsyncLatency, c.CountFlushes} }
 
 // Postgres is a running PostgreSQL server that belongs to this process. Its
@@ -134,7 +144,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	p.server = server{
 		title: "PostgreSQL", stopSignal: syscall.SIGINT, crashSignal: syscall.SIGQUIT, portInUse: "could not bind",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
-		as: as, launch: p.start,
+		as: as, env: p.cfg.environment(), launch: p.start,
 	}
 	if err := p.begin(ctx, cfg.Durability, p.prepare); err != nil {
 		return nil, err
@@ -143,7 +153,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 }
 
 func (p *Postgres) prepare(ctx context.Context) error {
-	if err := p.prepareDirs(ctx); err != nil {
+	if err := p.prepareRunDir(ctx, p.cfg.TLS, superuser); err != nil {
 		return err
 	}
 	if err := initData(ctx, p.bin.cluster(), p.data, p.as, p.cfg.Durability, p.cfg.Fresh); err != nil {
@@ -155,30 +165,6 @@ func (p *Postgres) prepare(ctx context.Context) error {
 		}
 	}
 	return p.writeHBA()
-}
-
-// prepareDirs makes the common content of a run directory.
-func (p *Postgres) prepareDirs(ctx context.Context) error {
-	if err := p.prepareRunDir(ctx, p.cfg.TLS, superuser); err != nil {
-		return err
-	}
-	if p.cfg.Durability == Fast {
-		p.lighten(ctx)
-	}
-	return nil
-}
-
-// lighten has the server's processes, one for each connection, begin and end with less work:
-// symbols are bound once, for all, GnuTLS, which only LDAP over TLS uses, begins when it is
-// called, and, where there is a C compiler, exit handlers of libraries do not run.
-func (p *Postgres) lighten(ctx context.Context) {
-	p.env = append(p.env, "LD_BIND_NOW=1", "GNUTLS_NO_IMPLICIT_INIT=1")
-	if p.watch.wanted() || strings.ContainsAny(p.dir.path, ": ") { // there is a shim, or none can be named
-		return
-	}
-	if preload, err := quickExit.place(ctx, p.dir.path); err == nil {
-		p.env = append(p.env, preload)
-	}
 }
 
 // setPassword sets the superuser's password before the server first runs, in PostgreSQL's

@@ -29,10 +29,10 @@ func StartStandby(ctx context.Context, primary *Postgres, cfg PostgresConfig) (*
 	p.server = server{
 		title: "PostgreSQL standby", stopSignal: syscall.SIGINT, crashSignal: syscall.SIGQUIT, portInUse: "could not bind",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
-		as: primary.as, launch: p.start,
+		as: primary.as, env: p.cfg.environment(), launch: p.start,
 	}
 	prepare := func(ctx context.Context) error {
-		if err := p.prepareDirs(ctx); err != nil {
+		if err := p.prepareRunDir(ctx, p.cfg.TLS, superuser); err != nil {
 			return err
 		}
 		// -R writes standby.signal, and the connection to the primary in postgresql.auto.conf.
