@@ -29,7 +29,7 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./internal/proxy/ldap ./internal/proxy/sqlscan/... \
 	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
 	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
-	./internal/measure/doctor ./internal/measure/loop ./internal/measure/outside \
+	./internal/measure/loop ./internal/measure/outside \
 	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox ./outbox/inbox \
 	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout ./outbox/sqlite
 # The packages with the race detector finish long before the others. These run after them,

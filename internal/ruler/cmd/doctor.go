@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure/check"
-	"github.com/weirdb/weir/internal/measure/doctor"
+	"github.com/weirdb/weir/internal/ruler/doctor"
 )
 
 func newDoctorCommand() *cobra.Command {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/measure/check"
-	"github.com/weirdb/weir/internal/measure/doctor"
+	"github.com/weirdb/weir/internal/ruler/doctor"
 )
 
 func TestDoctor(t *testing.T) {
