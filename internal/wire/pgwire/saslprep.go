@@ -5,11 +5,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// saslMapped is the first and the last two steps of SASLprep (RFC 4013): mapping, prohibited
-// characters, right-to-left text. PostgreSQL checks a password before it normalizes it, and so
-// refuses some that stringprep.SASLprep accepts, such as "㋿", which Unicode 3.2 does not have
-// and NFKC replaces by two characters that it has. The order of the mappings is PostgreSQL's,
-// too: a zero width space, which is in both tables, becomes a space.
+// saslMapped is SASLprep (RFC 4013) without normalization, its second step. PostgreSQL checks a
+// password before it normalizes it, and so refuses some that stringprep.SASLprep accepts, such
+// as "㋿": Unicode 3.2 does not have it, but has the two characters that NFKC makes of it. The
+// order of the mappings is PostgreSQL's, too: a zero width space, which is in both tables,
+// becomes a space.
 var saslMapped = stringprep.Profile{
 	Mappings: []stringprep.Mapping{
 		spaces(stringprep.TableC1_2), stringprep.TableB1,
