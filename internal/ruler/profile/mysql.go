@@ -10,15 +10,17 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 )
 
 // mysqlConfig converts a URL to the driver's configuration:
@@ -133,27 +135,19 @@ var mysqlSettings = []string{
 	"innodb_doublewrite", "max_connections", "performance_schema", "thread_handling", "tx_isolation", "transaction_isolation",
 }
 
-func (t *Target) lookMySQL(ctx context.Context) error {
-	t.server = measure.Server{Name: "MySQL", Settings: map[string]string{}}
-	if err := t.admin.QueryRowContext(ctx, "SELECT VERSION()").Scan(&t.server.Version); err != nil {
+func (t *Target) lookMySQL(ctx context.Context) (err error) {
+	own := []string{"pid_file", "datadir", "port", "socket"}
+	if t.server, err = sqldb.Describe(ctx, t.admin, append(own, mysqlSettings...)...); err != nil {
 		return err
 	}
 	// The server's own answer counts, whatever the URL says.
-	t.Engine = EngineMySQL
-	if strings.Contains(strings.ToLower(t.server.Version), "mariadb") {
-		t.Engine, t.server.Name = EngineMariaDB, "MariaDB"
+	if t.Engine = EngineMySQL; t.server.Name == "MariaDB" {
+		t.Engine = EngineMariaDB
 	}
-	variables, err := t.namedValues(ctx, "SHOW GLOBAL VARIABLES")
-	if err != nil {
-		return err
-	}
-	for _, name := range mysqlSettings {
-		if v, ok := variables[name]; ok {
-			t.server.Settings[name] = v
-		}
-	}
-	t.most, _ = strconv.Atoi(variables["max_connections"])
-	t.locateMySQL(variables)
+	settings := t.server.Settings
+	t.most, _ = strconv.Atoi(settings["max_connections"])
+	t.locateMySQL(settings)
+	maps.DeleteFunc(settings, func(name, _ string) bool { return slices.Contains(own, name) })
 	return nil
 }
 
@@ -186,24 +180,6 @@ func (t *Target) locateMySQL(variables map[string]string) {
 	if isSocket(variables["socket"]) {
 		t.local.socket = variables["socket"]
 	}
-}
-
-// namedValues reads rows of a name and a value.
-func (t *Target) namedValues(ctx context.Context, query string, args ...any) (map[string]string, error) {
-	rows, err := t.admin.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	out := make(map[string]string)
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err
-		}
-		out[name] = value
-	}
-	return out, rows.Err()
 }
 
 var _ driver.Connector = sqlConnector{}

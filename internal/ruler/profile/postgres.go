@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 )
 
 func checkPostgres(dsn string) error {
@@ -47,22 +49,17 @@ var postgresSettings = []string{
 	"wal_level", "track_wal_io_timing", "jit", "ssl",
 }
 
-func (t *Target) lookPostgres(ctx context.Context) error {
-	t.server = measure.Server{Name: "PostgreSQL"}
-	settings, err := t.namedValues(ctx, "SELECT name, pg_catalog.current_setting(name) FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) ANY($1)",
-		append([]string{"server_version", "port", "superuser_reserved_connections", "unix_socket_directories"}, postgresSettings...))
-	if err != nil {
+func (t *Target) lookPostgres(ctx context.Context) (err error) {
+	own := []string{"port", "superuser_reserved_connections", "unix_socket_directories"}
+	if t.server, err = sqldb.Describe(ctx, t.admin, append(own, postgresSettings...)...); err != nil {
 		return err
 	}
-	t.server.Settings = settings
-	t.server.Version = settings["server_version"]
+	settings := t.server.Settings
 	limit, _ := strconv.Atoi(settings["max_connections"])
 	reserved, _ := strconv.Atoi(settings["superuser_reserved_connections"])
 	t.most = max(limit-reserved, 0)
 	t.locatePostgres(ctx, settings["port"], settings["unix_socket_directories"])
-	for _, name := range []string{"server_version", "port", "superuser_reserved_connections", "unix_socket_directories"} {
-		delete(settings, name)
-	}
+	maps.DeleteFunc(settings, func(name, _ string) bool { return slices.Contains(own, name) })
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 )
 
 // serverWatch reads the server's own statistics during a run. If something cannot be read, the
@@ -176,62 +177,11 @@ var errNotOffered = errors.New("this engine does not offer it")
 // counters reads the server's counters since its start.
 func (t *Target) counters(ctx context.Context) (bench.ServerCounters, error) {
 	switch t.Engine {
-	case EnginePostgres:
-		return t.postgresCounters(ctx)
-	case EngineMariaDB, EngineMySQL:
-		return t.mysqlCounters(ctx)
+	case EnginePostgres, EngineMariaDB, EngineMySQL:
+		return sqldb.Counters(ctx, t.admin)
 	default:
 		return bench.ServerCounters{}, errNotOffered
 	}
-}
-
-// Names in these queries, and operators too, are qualified with pg_catalog: the connecting user
-// is often a superuser, and the owner of a database controls its search path.
-func (t *Target) postgresCounters(ctx context.Context) (c bench.ServerCounters, err error) {
-	err = t.admin.QueryRowContext(ctx, `SELECT xact_commit, xact_rollback FROM pg_catalog.pg_stat_database
-		WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`).
-		Scan(&c.Commits, &c.Rollbacks)
-	if err != nil {
-		return c, fmt.Errorf("read pg_stat_database: %w", err)
-	}
-	// pg_stat_wal exists since version 14; version 18 has writes and flushes in pg_stat_io
-	// instead.
-	err = t.admin.QueryRowContext(ctx, `SELECT wal_sync, wal_write, wal_bytes::bigint, wal_records FROM pg_catalog.pg_stat_wal`).
-		Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
-	if err == nil {
-		return c, nil
-	}
-	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(pg_catalog.sum(fsyncs), 0)::bigint, coalesce(pg_catalog.sum(writes), 0)::bigint,
-		(SELECT wal_bytes::bigint FROM pg_catalog.pg_stat_wal), (SELECT wal_records FROM pg_catalog.pg_stat_wal)
-		FROM pg_catalog.pg_stat_io WHERE object OPERATOR(pg_catalog.=) 'wal'`).Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
-	if err != nil {
-		return c, fmt.Errorf("read pg_stat_wal: %w", err)
-	}
-	return c, nil
-}
-
-func (t *Target) mysqlCounters(ctx context.Context) (c bench.ServerCounters, err error) {
-	status, err := t.namedValues(ctx, `SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_os_log_fsyncs', 'Innodb_data_fsyncs',
-		'Innodb_log_write_requests', 'Innodb_log_writes', 'Innodb_os_log_written', 'Handler_commit', 'Handler_rollback')`)
-	if err != nil {
-		return c, fmt.Errorf("read global status: %w", err)
-	}
-	number := func(names ...string) int64 {
-		for _, n := range names {
-			var v int64
-			if _, err := fmt.Sscan(status[n], &v); err == nil {
-				return v
-			}
-		}
-		return 0
-	}
-	c.Fsyncs = number("Innodb_os_log_fsyncs", "Innodb_data_fsyncs")
-	c.LogWrites = number("Innodb_log_writes")
-	c.LogBytes = number("Innodb_os_log_written")
-	c.LogRecords = number("Innodb_log_write_requests")
-	c.Commits = number("Handler_commit")
-	c.Rollbacks = number("Handler_rollback")
-	return c, nil
 }
 
 // statementTimes reads the server's statistics about statements.
@@ -246,7 +196,9 @@ func (t *Target) statementTimes(ctx context.Context) (statementTimes, error) {
 	}
 }
 
-// postgresStatements reads pg_stat_statements. Its execution time does not include the commit.
+// postgresStatements qualifies names and operators, as package sqldb does.
+//
+// It reads pg_stat_statements. Its execution time does not include the commit.
 func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error) {
 	s := statementTimes{source: "pg_stat_statements"}
 	var schema string

@@ -32,6 +32,15 @@ func (s *Server) Exec(ctx context.Context, query string) (OK, error) {
 	return reply.ok, nil
 }
 
+// Prepare prepares a statement and returns its number.
+func (s *Server) Prepare(ctx context.Context, query string) (uint32, error) {
+	reply, err := s.ask(ctx, ComStmtPrepare, AppendPrepare(nil, query))
+	if err != nil {
+		return 0, fmt.Errorf("prepare: %w", err)
+	}
+	return reply.prepared.StmtID, nil
+}
+
 // Ping checks whether the server answers.
 func (s *Server) Ping(ctx context.Context) error {
 	if _, err := s.ask(ctx, ComPing, AppendPing(nil)); err != nil {
@@ -48,8 +57,9 @@ func (s *Server) Close() error {
 
 // reply is a copy of the answer to one query.
 type reply struct {
-	rows [][]sql.NullString
-	ok   OK
+	rows     [][]sql.NullString
+	ok       OK
+	prepared Prepared
 }
 
 func (s *Server) ask(ctx context.Context, command byte, packet []byte) (*reply, error) {
@@ -102,7 +112,7 @@ func (s *Server) reply(a *Answer, result []byte, behind int) (*reply, error) {
 		return nil, e
 	}
 	ok := a.OK()
-	r := &reply{ok: ok}
+	r := &reply{ok: ok, prepared: a.Prepared()}
 	r.ok.Info, r.ok.State = append([]byte(nil), ok.Info...), append([]byte(nil), ok.State...)
 	columns := 0
 	for packet := 0; len(result) > 0; packet++ {

@@ -1,7 +1,6 @@
 package outboxbench
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,13 +11,10 @@ import (
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
 
 	"github.com/weirdb/weir/internal/lab"
-	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
-	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
-	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/outbox"
 	mystore "github.com/weirdb/weir/outbox/mysql"
 	pgstore "github.com/weirdb/weir/outbox/postgres"
@@ -93,14 +89,19 @@ func (e engine) database() string {
 }
 
 // openMeter returns nil for an engine without counters.
-func (e engine) openMeter(ctx context.Context, dsn string) (suite.Meter, error) {
+func (e engine) openMeter(dsn string) (suite.Meter, error) {
+	open := sqldb.OpenMySQL
 	switch suite.Engine(e) {
 	case suite.PostgreSQL:
-		return pgload.OpenMeter(ctx, dsn)
+		open = sqldb.OpenPostgres
 	case suite.SQLite:
 		return nil, nil
 	}
-	return myload.OpenMeter(ctx, dsn)
+	db, err := open(dsn, 1)
+	if err != nil {
+		return nil, err
+	}
+	return sqldb.NewMeter(db), nil
 }
 
 // openStore opens weir's store.
@@ -118,8 +119,7 @@ func (e engine) openStore(ctx context.Context, dsn, table string) (outbox.Store,
 func (e engine) openProducers(dsn string, connections int, d lab.Durability) (*sql.DB, error) {
 	switch suite.Engine(e) {
 	case suite.PostgreSQL:
-		db, err := sql.Open("pgx", dsn)
-		return pooled(db, connections), err
+		return sqldb.OpenPostgres(dsn, connections)
 	case suite.SQLite:
 		mode := "FULL"
 		if d == lab.Fast {
@@ -129,18 +129,11 @@ func (e engine) openProducers(dsn string, connections int, d lab.Durability) (*s
 		db, err := sql.Open("sqlite", u.String()+"?_pragma=busy_timeout(30000)&_pragma=synchronous("+mode+")&_txlock=immediate")
 		return pooled(db, 1), err // only one transaction writes at a time
 	}
-	c, err := mywire.ParseDSN(dsn)
+	cfg, err := sqldb.MySQLConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
-	cfg := driver.NewConfig()
-	cfg.User, cfg.Passwd, cfg.DBName, cfg.InterpolateParams = c.User, c.Password, c.Database, true
-	cfg.Net, cfg.Addr = cmp.Or(c.Network, "tcp"), c.Address
-	cfg.MaxAllowedPacket, cfg.Logger = 1<<30, &driver.NopLogger{} // every error is returned as well
-	switch c.TLSMode {
-	case mywire.TLSRequired, mywire.TLSVerifyCA, mywire.TLSVerifyIdentity:
-		return nil, fmt.Errorf("tls mode %s: the load speaks to servers without TLS only", c.TLSMode)
-	}
+	cfg.InterpolateParams, cfg.MaxAllowedPacket = true, 1<<30
 	connector, err := driver.NewConnector(cfg)
 	if err != nil {
 		return nil, err

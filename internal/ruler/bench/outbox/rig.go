@@ -48,7 +48,7 @@ func startRig(ctx context.Context, o Options) (_ *rig, err error) {
 	if r.producers, err = engine(o.Engine).openProducers(r.dsn, connections, o.Durability); err != nil {
 		return nil, fmt.Errorf("open the producers' pool: %w", err)
 	}
-	if r.meter, err = engine(o.Engine).openMeter(ctx, r.dsn); err != nil {
+	if r.meter, err = engine(o.Engine).openMeter(r.dsn); err != nil {
 		return nil, err
 	}
 	if r.info, err = r.describe(ctx); err != nil {
@@ -156,20 +156,8 @@ type counting struct {
 	before, after suite.Counters
 }
 
-func (r *rig) counters(ctx context.Context) (suite.Counters, error) {
-	c, err := suite.ReadCounters(ctx, r.meter, r.db)
-	if err == nil && r.o.Engine == suite.PostgreSQL {
-		// Sessions report to pg_stat_wal late; the length of the log is always up to date.
-		err := r.producers.QueryRowContext(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.Server.LogBytes)
-		if err != nil {
-			return c, fmt.Errorf("read the length of the log: %w", err)
-		}
-	}
-	return c, err
-}
-
 func (c *counting) begin(ctx context.Context) (err error) {
-	c.before, err = c.rig.counters(ctx)
+	c.before, err = suite.ReadCounters(ctx, c.rig.meter, c.rig.db)
 	return err
 }
 
@@ -180,7 +168,7 @@ func (c *counting) end(ctx context.Context) (err error) {
 		r.producers.SetMaxIdleConns(0)
 		r.producers.SetMaxIdleConns(idle)
 	}
-	c.after, err = c.rig.counters(ctx)
+	c.after, err = suite.ReadCounters(ctx, c.rig.meter, c.rig.db)
 	return err
 }
 

@@ -48,11 +48,11 @@ func (r *run) idle(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	r.o.Say("%d idle clients", r.o.Plan.Idle)
-	sessions := make([]session, r.o.Plan.Idle)
+	sessions := make([]func(context.Context) error, r.o.Plan.Idle) // how to close each
 	defer func() {
-		for _, c := range sessions {
-			if c != nil {
-				_ = c.Close(context.WithoutCancel(ctx)) // only their memory mattered
+		for _, end := range sessions {
+			if end != nil {
+				_ = end(context.WithoutCancel(ctx)) // only their memory mattered
 			}
 		}
 	}()
@@ -60,11 +60,11 @@ func (r *run) idle(ctx context.Context) (err error) {
 	g.SetLimit(16)
 	for i := range sessions {
 		g.Go(func() error {
-			c, err := r.engine.idle(gctx, w.dsn)
+			end, err := r.engine.idle(gctx, w.dsn)
 			if err != nil {
 				return fmt.Errorf("idle client %d: %w", i, err)
 			}
-			sessions[i] = c
+			sessions[i] = end
 			return nil
 		})
 	}

@@ -51,7 +51,7 @@ func (r *run) drivers(ctx context.Context, d sqlload.Driver, clients int) error 
 // load is that of this process, and named after the driver.
 func (r *run) driverProfile(ctx context.Context, w way, d sqlload.Driver, clients int) error {
 	work := r.insert(w.hint)
-	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
+	if err := r.engine.Setup(ctx, r.direct().dsn, work); err != nil {
 		return err
 	}
 	w.name, w.weir = string(d), nil // weir's own profile belongs to the experiment inserts

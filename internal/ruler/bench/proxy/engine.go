@@ -12,6 +12,7 @@ import (
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
 	"github.com/weirdb/weir/internal/ruler/bench/load/sqlload"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -35,12 +36,10 @@ type engine struct {
 	// drivers are the drivers of database/sql that applications use.
 	drivers []sqlload.Driver
 
-	setup  func(ctx context.Context, dsn string, w load.Workload) error
-	run    func(ctx context.Context, c load.Config) (*load.Outcome, error)
-	verify func(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error)
-	count  func(ctx context.Context, dsn string, w load.Update) (int64, error)
-	meter  func(ctx context.Context, dsn string) (suite.Meter, error)
-	idle   func(ctx context.Context, dsn string) (session, error)
+	// Protocol is that of the load.
+	*load.Protocol
+	// idle opens an idle session, and returns how to close it.
+	idle func(ctx context.Context, dsn string) (func(context.Context) error, error)
 }
 
 // needs is what the benchmark requires of a server.
@@ -49,9 +48,13 @@ type needs struct {
 	latency     time.Duration // added to its flushes
 }
 
-// session is an open session.
-type session interface {
-	Close(ctx context.Context) error
+// meter reads the server's own counters.
+func (e *engine) meter(dsn string) (suite.Meter, error) {
+	db, err := e.Open(dsn, 1)
+	if err != nil {
+		return nil, err
+	}
+	return sqldb.NewMeter(db), nil
 }
 
 func engineOf(e suite.Engine) (*engine, error) {
@@ -92,12 +95,8 @@ func postgres() *engine {
 		joins:      joinsPostgres,
 		ungrouped:  "weir isolated",
 		drivers:    []sqlload.Driver{sqlload.PQ, sqlload.PGX},
-		setup:      pgload.Setup,
-		run:        pgload.Run,
-		verify:     pgload.Verify,
-		count:      pgload.Count,
-		meter:      func(ctx context.Context, dsn string) (suite.Meter, error) { return pgload.OpenMeter(ctx, dsn) },
-		idle:       func(ctx context.Context, dsn string) (session, error) { return pgload.OpenIdle(ctx, dsn) },
+		Protocol:   pgload.Protocol,
+		idle:       pgload.OpenIdle,
 	}
 }
 
@@ -112,7 +111,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 			if err != nil {
 				return nil, err
 			}
-			if err := myload.CreateDatabase(ctx, db.DSN(""), database); err != nil {
+			if err := db.Exec(ctx, "CREATE DATABASE "+database); err != nil {
 				return nil, errors.Join(err, db.Stop(context.WithoutCancel(ctx)))
 			}
 			return db, nil
@@ -123,11 +122,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 		joins:      joinsMySQL,
 		ungrouped:  "weir one by one",
 		drivers:    []sqlload.Driver{sqlload.MySQL},
-		setup:      myload.Setup,
-		run:        myload.Run,
-		verify:     myload.Verify,
-		count:      myload.Count,
-		meter:      func(ctx context.Context, dsn string) (suite.Meter, error) { return myload.OpenMeter(ctx, dsn) },
-		idle:       func(ctx context.Context, dsn string) (session, error) { return myload.OpenIdle(ctx, dsn) },
+		Protocol:   myload.Protocol,
+		idle:       myload.OpenIdle,
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -66,7 +65,7 @@ func TestSidesAgainstMariaDB(t *testing.T) {
 func TestAServerOfSomebodyElse(t *testing.T) {
 	labtest.RequireMariaDB(t)
 	theirs := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
-	if err := myload.CreateDatabase(t.Context(), theirs.DSN(""), "app"); err != nil {
+	if err := theirs.Exec(t.Context(), "CREATE DATABASE app"); err != nil {
 		t.Fatal(err)
 	}
 	r := mariaRig(t, theirs.DSN("app"))
@@ -124,7 +123,7 @@ func mariaRig(t *testing.T, dsn string) *rig {
 		t.Fatal(err)
 	}
 	r.db = db
-	m, err := r.engine.meter(t.Context(), r.direct().dsn)
+	m, err := r.engine.meter(r.direct().dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +157,7 @@ func TestEveryEngineIsComplete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.start == nil || e.setup == nil || e.run == nil || e.verify == nil || e.meter == nil || e.idle == nil ||
+		if e.start == nil || e.Protocol == nil || e.idle == nil ||
 			e.database == "" || e.serverEnv == "" || e.listenFlag == "" || e.ungrouped == "" || name.Title() == "" {
 			t.Errorf("engine %s lacks something: %+v", name, e)
 		}

@@ -79,10 +79,10 @@ func (r *run) heap(ctx context.Context, w way, clients int) error {
 	var statements int64
 	for i := range heapLoads + 1 {
 		work := r.insert(w.hint)
-		if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
+		if err := r.engine.Setup(ctx, r.direct().dsn, work); err != nil {
 			return err
 		}
-		got, err := r.engine.run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: r.o.Plan.Duration})
+		got, err := r.engine.Run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: r.o.Plan.Duration})
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func (r *run) leak(ctx context.Context) error {
 func (r *run) leakRound(ctx context.Context, w way, clients int) (bench.Sample, error) {
 	var none bench.Sample
 	work := r.insert(w.hint)
-	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
+	if err := r.engine.Setup(ctx, r.direct().dsn, work); err != nil {
 		return none, err
 	}
 	l := &suite.Leak{Case: w.name, Clients: clients}
@@ -74,7 +74,7 @@ func (r *run) leakRound(ctx context.Context, w way, clients int) (bench.Sample, 
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- r.readHeap(read, l, w, cfg.Live) }()
-	got, err := r.engine.run(ctx, cfg)
+	got, err := r.engine.Run(ctx, cfg)
 	cancel()
 	failed := <-done
 	if err != nil {

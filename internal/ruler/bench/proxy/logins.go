@@ -119,7 +119,7 @@ func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMeth
 			Run: func(ctx context.Context, _ int) (bench.Sample, error) { return sample(ctx, w) },
 		})
 	}
-	meter, err := e.meter(ctx, dsn)
+	meter, err := e.meter(dsn)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ const (
 // profile shows where the CPU time of the load generator, of the proxy and of the server goes.
 func (r *run) profile(ctx context.Context, w way, clients int) error {
 	work := r.insert(w.hint)
-	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
+	if err := r.engine.Setup(ctx, r.direct().dsn, work); err != nil {
 		return err
 	}
 	d := max(leastProfile, r.o.Plan.Duration)
@@ -37,7 +37,7 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 		defer r.server(ctx, w, d)()
 	}
 	return r.profiled(ctx, w, bench.RoleClient, clients, d, func() error {
-		_, err := r.engine.run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: d})
+		_, err := r.engine.Run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: d})
 		return err
 	})
 }

@@ -47,7 +47,7 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 		return nil, err
 	}
 	r.db = db
-	m, err := r.engine.meter(ctx, r.direct().dsn)
+	m, err := r.engine.meter(r.direct().dsn)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func (r *rig) side(w way, clients int, work load.Workload, text bool) bench.Side
 		Name:    w.name,
 		Factors: map[string]string{"via": w.via, "window": w.window},
 		Run: func(ctx context.Context, _ int) (bench.Sample, error) {
-			return r.sample(ctx, w, clients, work, text, r.engine.run)
+			return r.sample(ctx, w, clients, work, text, r.engine.Run)
 		},
 	}
 }
@@ -30,7 +30,7 @@ type generator func(context.Context, load.Config) (*load.Outcome, error)
 
 func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload, text bool, drive generator) (bench.Sample, error) {
 	var none bench.Sample
-	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
+	if err := r.engine.Setup(ctx, r.direct().dsn, work); err != nil {
 		return none, err
 	}
 	before, unread := r.read(ctx, w)
@@ -62,13 +62,13 @@ func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Ou
 	var wrong error
 	switch work := work.(type) {
 	case load.Insert:
-		audit, err := r.engine.verify(ctx, r.direct().dsn, work, got)
+		audit, err := r.engine.Verify(ctx, r.direct().dsn, work, got)
 		if err != nil {
 			return err
 		}
 		wrong = audit.Err()
 	case load.Update:
-		sum, err := r.engine.count(ctx, r.direct().dsn, work)
+		sum, err := r.engine.Count(ctx, r.direct().dsn, work)
 		if err != nil {
 			return err
 		}

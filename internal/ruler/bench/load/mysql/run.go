@@ -7,43 +7,30 @@ import (
 	"strconv"
 
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Setup recreates the workload's tables, over its own connection.
-func Setup(ctx context.Context, dsn string, w load.Workload) error {
-	work, err := workOf(w)
-	if err != nil {
-		return err
-	}
-	s, err := open(ctx, dsn)
-	if err != nil {
-		return fmt.Errorf("connect to set up: %w", err)
-	}
-	defer s.Close(ctx)
-	for _, sql := range work.setup() {
-		if err := s.exec(ctx, sql); err != nil {
-			return fmt.Errorf("set up %.60q: %w", sql, err)
+// Protocol is that of MySQL and MariaDB. mywire.ParseDSN reads the DSN; it must name a database.
+var Protocol = &load.Protocol{
+	Open: sqldb.OpenMySQL,
+	Tables: func(w load.Workload) ([]string, error) {
+		work, err := workOf(w)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return nil
+		return work.setup(), nil
+	},
+	Dialer: newDialer,
+	Seeds:  seeds,
 }
 
-// open logs in by a DSN.
-func open(ctx context.Context, dsn string) (*session, error) {
-	target, err := mywire.ParseDSN(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("read DSN: %w", err)
-	}
-	return connect(ctx, target)
-}
+// capsWanted are what common drivers ask for: no session tracking, and results that end with an
+// OK packet.
+const capsWanted = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapTransactions | mywire.CapMultiResults |
+	mywire.CapPSMultiResults | mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs | mywire.CapDeprecateEOF
 
-// Run is load.Run over MySQL's protocol. mywire.ParseDSN parses the DSN; it must name a
-// database in which the tables exist: see Setup.
-func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
+func newDialer(c load.Config) (load.Dial, error) {
 	work, err := workOf(c.Workload)
 	if err != nil {
 		return nil, err
@@ -52,39 +39,41 @@ func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read DSN: %w", err)
 	}
-	if target.TLSMode == "" || target.TLSMode == mywire.TLSPreferred {
+	if target.Caps = capsWanted; target.TLSMode == "" || target.TLSMode == mywire.TLSPreferred {
 		target.TLSMode = mywire.TLSDisabled // load.Run would refuse TLS
 	}
-	d := dialer{target: target, work: work, statement: c.Workload.Statement(), text: c.Text}
-	return load.Run(ctx, c, d.dial)
-}
-
-// dialer opens the connections of a run.
-type dialer struct {
-	target    mywire.ConnectConfig
-	work      work
-	statement load.Template
-	text      bool
-}
-
-func (d *dialer) dial(ctx context.Context, id int) (_ net.Conn, _ load.Client, err error) {
-	s, err := connect(ctx, d.target)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
+	statement := c.Workload.Statement()
+	return func(ctx context.Context, id int) (net.Conn, load.Client, error) {
+		s, err := mywire.Connect(ctx, target)
 		if err != nil {
-			_ = s.Close(ctx) // the run does not start
+			return nil, nil, err
 		}
-	}()
-	c := &client{id: id, work: d.work, reply: reply{binary: !d.text, keepsEOF: !s.caps.Has(mywire.CapDeprecateEOF)}}
-	if d.text {
-		c.text = d.statement
-	} else if c.statement, err = s.prepare(ctx, d.statement.Text(func(int) string { return "?" })); err != nil {
-		return nil, nil, fmt.Errorf("prepare: %w", err)
+		k := &client{id: id, work: work, reply: reply{binary: !c.Text, keepsEOF: !s.Caps.Has(mywire.CapDeprecateEOF)}}
+		if c.Text {
+			k.text = statement
+		} else if k.statement, err = s.Prepare(ctx, statement.Text(func(int) string { return "?" })); err != nil {
+			_ = s.Close() // the run does not start
+			return nil, nil, fmt.Errorf("prepare: %w", err)
+		}
+		return s.Conn, k, nil
+	}, nil
+}
+
+// OpenIdle opens a session, runs one query and leaves it idle. It returns how to close it.
+func OpenIdle(ctx context.Context, dsn string) (end func(context.Context) error, err error) {
+	target, err := mywire.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read DSN: %w", err)
 	}
-	conn, err := s.release()
-	return conn, c, err
+	s, err := mywire.Connect(ctx, target)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if _, err := s.Query(ctx, "SELECT 1"); err != nil {
+		_ = s.Close() // the query has failed already
+		return nil, fmt.Errorf("ask: %w", err)
+	}
+	return func(context.Context) error { return s.Close() }, nil
 }
 
 // client is one connection's load.Client.
@@ -142,18 +131,8 @@ func unsettled(code uint16, state string) bool {
 	return state[:2] == "08"
 }
 
+// InsertIDs are compared with the rows of the table.
+func (c *client) InsertIDs() []uint64 { return c.ids }
+
 // Quit is a COM_QUIT.
 func (*client) Quit() []byte { return mywire.AppendQuit(nil) }
-
-// CreateDatabase creates a database for the load on a private server.
-func CreateDatabase(ctx context.Context, dsn, name string) error {
-	s, err := open(ctx, dsn)
-	if err != nil {
-		return fmt.Errorf("connect to set up: %w", err)
-	}
-	defer s.Close(ctx)
-	if err := s.exec(ctx, "CREATE DATABASE "+name); err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
-	return nil
-}

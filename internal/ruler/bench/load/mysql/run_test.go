@@ -2,7 +2,6 @@ package myload
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -25,7 +24,7 @@ var mariadb = labtest.Share(func(ctx context.Context) (*lab.MySQL, error) {
 // database makes one for the load and returns how to reach it.
 func database(t *testing.T, m *lab.MySQL) string {
 	t.Helper()
-	if err := CreateDatabase(t.Context(), m.DSN(""), t.Name()); err != nil {
+	if err := m.Exec(t.Context(), "CREATE DATABASE "+t.Name()); err != nil {
 		t.Fatal(err)
 	}
 	return m.DSN(t.Name())
@@ -70,13 +69,13 @@ func runEverything(t *testing.T, m *lab.MySQL, dsn string) {
 func runOne(t *testing.T, m *lab.MySQL, dsn string, c load.Config) {
 	ctx := t.Context()
 	c.DSN, c.Count = dsn, 600
-	if err := Setup(ctx, dsn, c.Workload); err != nil {
+	if err := Protocol.Setup(ctx, dsn, c.Workload); err != nil {
 		t.Fatal(err)
 	}
 	c.Watch = map[string]func() (measure.Usage, error){
 		bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(m.PID()) },
 	}
-	o, err := Run(ctx, c)
+	o, err := Protocol.Run(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +93,7 @@ func runOne(t *testing.T, m *lab.MySQL, dsn string, c load.Config) {
 		t.Errorf("server = %+v", s.Processes[bench.RoleServer])
 	}
 	if w, ok := c.Workload.(load.Update); ok {
-		if sum, err := Count(ctx, dsn, w); err != nil || w.Check(sum, o) != nil || w.Check(sum+1, o) == nil || w.Check(sum-1, o) == nil {
+		if sum, err := Protocol.Count(ctx, dsn, w); err != nil || w.Check(sum, o) != nil || w.Check(sum+1, o) == nil || w.Check(sum-1, o) == nil {
 			t.Errorf("%d updates of %d in the table, %v", sum, o.TotalOps, err)
 		}
 	}
@@ -102,7 +101,7 @@ func runOne(t *testing.T, m *lab.MySQL, dsn string, c load.Config) {
 	if !ok {
 		return
 	}
-	a, err := Verify(ctx, dsn, w, o)
+	a, err := Protocol.Verify(ctx, dsn, w, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,14 +136,14 @@ func TestVerifyFindsEveryLie(t *testing.T) {
 					tc.lie(told, stored)
 				}
 			})
-			o, err := Run(t.Context(), load.Config{DSN: f.dsn, Workload: load.Insert{}, Connections: 4, Count: 200, Text: text})
+			o, err := Protocol.Run(t.Context(), load.Config{DSN: f.dsn, Workload: load.Insert{}, Connections: 4, Count: 200, Text: text})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(o.Sample.Errors) > 0 {
 				t.Fatalf("%s: %v %q", name, o.Sample.Errors, o.WrongExamples)
 			}
-			a, err := Verify(t.Context(), f.dsn, load.Insert{}, o)
+			a, err := Protocol.Verify(t.Context(), f.dsn, load.Insert{}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +173,7 @@ func TestRunCountsWrongAnswers(t *testing.T) {
 				lie(told)
 			}
 		})
-		o, err := Run(t.Context(), load.Config{DSN: f.dsn, Workload: load.Insert{}, Connections: 2, Count: 20})
+		o, err := Protocol.Run(t.Context(), load.Config{DSN: f.dsn, Workload: load.Insert{}, Connections: 2, Count: 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,22 +186,17 @@ func TestRunCountsWrongAnswers(t *testing.T) {
 func TestVerifyMissesTheSeedsOfAGuardedTable(t *testing.T) {
 	m := mariadb.Get(t)
 	dsn, w := database(t, m), load.Insert{Guarded: true}
-	if err := Setup(t.Context(), dsn, w); err != nil {
+	if err := Protocol.Setup(t.Context(), dsn, w); err != nil {
 		t.Fatal(err)
 	}
-	o, err := Run(t.Context(), load.Config{DSN: dsn, Workload: w, Count: 10})
+	o, err := Protocol.Run(t.Context(), load.Config{DSN: dsn, Workload: w, Count: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := open(t.Context(), dsn)
-	if err != nil {
+	if err := m.Exec(t.Context(), "DELETE FROM "+t.Name()+".test WHERE value = -9"); err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close(t.Context())
-	if err := s.exec(t.Context(), "DELETE FROM test WHERE value = -9"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Verify(t.Context(), dsn, w, o); err == nil || !strings.Contains(err.Error(), "255 of the 256") {
+	if _, err := Protocol.Verify(t.Context(), dsn, w, o); err == nil || !strings.Contains(err.Error(), "255 of the 256") {
 		t.Errorf("error %v, want one that counts what is left", err)
 	}
 }
@@ -210,11 +204,11 @@ func TestVerifyMissesTheSeedsOfAGuardedTable(t *testing.T) {
 func TestRunReportsALostServer(t *testing.T) {
 	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	dsn := database(t, m)
-	if err := Setup(t.Context(), dsn, load.Insert{}); err != nil {
+	if err := Protocol.Setup(t.Context(), dsn, load.Insert{}); err != nil {
 		t.Fatal(err)
 	}
 	killed := false
-	o, err := Run(t.Context(), load.Config{
+	o, err := Protocol.Run(t.Context(), load.Config{
 		DSN: dsn, Workload: load.Insert{}, Connections: 4, Duration: time.Hour,
 		Watch: map[string]func() (measure.Usage, error){"killer": func() (measure.Usage, error) {
 			if !killed {
@@ -235,62 +229,13 @@ func TestRunReportsALostServer(t *testing.T) {
 	}
 }
 
-func TestSessionEndsWithItsContext(t *testing.T) {
-	m := mariadb.Get(t)
-	s, err := open(t.Context(), m.DSN(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.exec(ctx, "SELECT SLEEP(3600)"); !errors.Is(err, context.Canceled) {
-		t.Errorf("error = %v, want context.Canceled", err)
-	}
-}
-
-func TestMeterSeesCommitsAndFlushes(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Prod})
-	ctx, dsn := t.Context(), database(t, m)
-	if err := Setup(ctx, dsn, load.Insert{}); err != nil {
-		t.Fatal(err)
-	}
-	meter, err := OpenMeter(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer meter.Close(context.Background())
-	before, err := meter.Counters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := Run(ctx, load.Config{DSN: dsn, Workload: load.Insert{}, Connections: 4, Count: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := meter.Counters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := after.Since(before, o.TotalOps)
-	if d.Commits < 100 || d.Fsyncs == 0 || d.LogWrites == 0 || d.LogBytes == 0 || d.LogRecords == 0 {
-		t.Errorf("counters = %+v", *d)
-	}
-	info, err := meter.Server(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Name != "MariaDB" || info.Version == "" || info.Settings["innodb_flush_log_at_trx_commit"] != "1" {
-		t.Errorf("server = %+v", info)
-	}
-}
-
 func TestIdleSessionsStayAndEnd(t *testing.T) {
 	m := mariadb.Get(t)
-	i, err := OpenIdle(t.Context(), m.DSN(""))
+	end, err := OpenIdle(t.Context(), m.DSN(""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := i.Close(t.Context()); err != nil {
+	if err := end(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -301,7 +246,7 @@ func TestConfigIsRefusedByName(t *testing.T) {
 		"workload": {DSN: "x", Count: 1},
 		"duration": {DSN: "x", Workload: load.Insert{}},
 	} {
-		if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Protocol.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want mention of %s", err, want)
 		}
 	}

@@ -92,12 +92,9 @@ func (op *operation) duplicate() string {
 }
 
 // seeds is how many rows a guarded table has from the start, for failing inserts to collide
-// with: value -1 to -seeds, created_at seedTime. They come before all others in the index, so
-// that locks on existing rows do not affect inserted ones.
-const (
-	seeds    = 256
-	seedTime = -1
-)
+// with. They come before all others in the index, so that locks on existing rows do not affect
+// inserted ones.
+const seeds = 256
 
 // insertWork inserts into (id bigint auto_increment primary key, value int, created_at bigint).
 // Operations that fail repeat a seed's unique key: error 1062, which names the key.
@@ -118,7 +115,7 @@ func (w insertWork) setup() []string {
 	}
 	b := []byte("INSERT INTO " + table + " (value, created_at) VALUES ")
 	for i := range int64(seeds) {
-		b = appendPair(b, i, -1-i, seedTime)
+		b = appendPair(b, i, -1-i, load.SeedTime)
 	}
 	return append(out, string(b))
 }
@@ -128,7 +125,7 @@ var insertOne = answer{affected: 1, insertID: 1, status: uint16(mywire.StatusAut
 func (w insertWork) operation(client int, n int64) operation {
 	op := operation{args: [2]int64{int64(client), n}, nargs: 2, want: insertOne}
 	if load.Insert(w).Fails(client, n) {
-		op.args = [2]int64{-1 - (int64(client)*31+n)%seeds, seedTime}
+		op.args = [2]int64{-1 - (int64(client)*31+n)%seeds, load.SeedTime}
 		op.want = answer{code: mywire.ErrDuplicateKey}
 	}
 	return op

@@ -6,37 +6,26 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 )
 
-// Setup recreates the workload's tables, over its own connection.
-func Setup(ctx context.Context, dsn string, w load.Workload) error {
-	work, err := workOf(w)
-	if err != nil {
-		return err
-	}
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return fmt.Errorf("connect to set up: %w", err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	for _, sql := range work.setup() {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("set up %q: %w", sql, err)
+// Protocol is PostgreSQL's. A DSN is a libpq URL or keyword string.
+var Protocol = &load.Protocol{
+	Open: sqldb.OpenPostgres,
+	Tables: func(w load.Workload) ([]string, error) {
+		work, err := workOf(w)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return nil
+		return work.setup(), nil
+	},
+	Dialer: newDialer,
 }
 
-// Run is load.Run over PostgreSQL's protocol. The DSN is a libpq URL or keyword string; the
-// tables must exist, see Setup.
-func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
+func newDialer(c load.Config) (load.Dial, error) {
 	work, err := workOf(c.Workload)
 	if err != nil {
 		return nil, err
@@ -45,38 +34,41 @@ func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read DSN: %w", err)
 	}
-	d := dialer{config: cfg, work: work, statement: c.Workload.Statement(), text: c.Text}
-	return load.Run(ctx, c, d.dial)
-}
-
-// dialer opens the connections of a run.
-type dialer struct {
-	config    *pgconn.Config
-	work      work
-	statement load.Template
-	text      bool
-}
-
-func (d *dialer) dial(ctx context.Context, id int) (_ net.Conn, _ load.Client, err error) {
-	conn, err := pgconn.ConnectConfig(ctx, d.config)
-	if err != nil {
-		return nil, nil, err
-	}
-	c := &client{id: id, work: d.work}
-	if d.text {
-		c.text = d.statement
-	} else {
-		sql := d.statement.Text(func(i int) string { return "$" + strconv.Itoa(i+1) })
-		if _, err := conn.Prepare(ctx, statementName, sql, nil); err != nil {
-			_ = conn.Close(context.WithoutCancel(ctx)) // the run does not start
-			return nil, nil, fmt.Errorf("prepare: %w", err)
+	statement := c.Workload.Statement()
+	return func(ctx context.Context, id int) (net.Conn, load.Client, error) {
+		conn, err := pgconn.ConnectConfig(ctx, cfg)
+		if err != nil {
+			return nil, nil, err
 		}
-	}
-	h, err := conn.Hijack()
+		k := &client{id: id, work: work}
+		if c.Text {
+			k.text = statement
+		} else {
+			sql := statement.Text(func(i int) string { return "$" + strconv.Itoa(i+1) })
+			if _, err := conn.Prepare(ctx, statementName, sql, nil); err != nil {
+				_ = conn.Close(context.WithoutCancel(ctx)) // the run does not start
+				return nil, nil, fmt.Errorf("prepare: %w", err)
+			}
+		}
+		h, err := conn.Hijack()
+		if err != nil {
+			return nil, nil, fmt.Errorf("take over: %w", err)
+		}
+		return h.Conn, k, nil
+	}, nil
+}
+
+// OpenIdle opens a session, runs one query and leaves it idle. It returns how to close it.
+func OpenIdle(ctx context.Context, dsn string) (end func(context.Context) error, err error) {
+	conn, err := pgconn.Connect(ctx, dsn)
 	if err != nil {
-		return nil, nil, fmt.Errorf("take over: %w", err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
-	return h.Conn, c, nil
+	if _, err := conn.Exec(ctx, "SELECT 1").ReadAll(); err != nil {
+		_ = conn.Close(context.WithoutCancel(ctx)) // the query has failed already
+		return nil, fmt.Errorf("ask: %w", err)
+	}
+	return conn.Close, nil
 }
 
 // client is one connection's load.Client.

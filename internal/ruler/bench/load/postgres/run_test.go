@@ -32,13 +32,13 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.DSN, c.Count = dsn, 600
-			if err := Setup(ctx, dsn, c.Workload); err != nil {
+			if err := Protocol.Setup(ctx, dsn, c.Workload); err != nil {
 				t.Fatal(err)
 			}
 			c.Watch = map[string]func() (measure.Usage, error){
 				bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(pg.PID()) },
 			}
-			o, err := Run(ctx, c)
+			o, err := Protocol.Run(ctx, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,12 +56,12 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 				t.Errorf("server tree = %+v", s.Processes[bench.RoleServer])
 			}
 			if w, ok := c.Workload.(load.Update); ok {
-				if sum, err := Count(ctx, dsn, w); err != nil || w.Check(sum, o) != nil || w.Check(sum+1, o) == nil || w.Check(sum-1, o) == nil {
+				if sum, err := Protocol.Count(ctx, dsn, w); err != nil || w.Check(sum, o) != nil || w.Check(sum+1, o) == nil || w.Check(sum-1, o) == nil {
 					t.Errorf("%d updates of %d in the table, %v", sum, o.TotalOps, err)
 				}
 			}
 			if w, ok := c.Workload.(load.Insert); ok {
-				a, err := Verify(ctx, dsn, w, o)
+				a, err := Protocol.Verify(ctx, dsn, w, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,10 +79,10 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 func TestRunByDurationObeysLittlesLaw(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
 	w := load.Select{Keys: 100}
-	if err := Setup(t.Context(), pg.DSN("postgres"), w); err != nil {
+	if err := Protocol.Setup(t.Context(), pg.DSN("postgres"), w); err != nil {
 		t.Fatal(err)
 	}
-	o, err := Run(t.Context(), load.Config{DSN: pg.DSN("postgres"), Workload: w, Connections: 16, Warmup: 50 * time.Millisecond, Duration: 400 * time.Millisecond})
+	o, err := Protocol.Run(t.Context(), load.Config{DSN: pg.DSN("postgres"), Workload: w, Connections: 16, Warmup: 50 * time.Millisecond, Duration: 400 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func TestRunByDurationObeysLittlesLaw(t *testing.T) {
 
 func TestRunReportsALostServer(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
-	if err := Setup(t.Context(), pg.DSN("postgres"), load.Insert{}); err != nil {
+	if err := Protocol.Setup(t.Context(), pg.DSN("postgres"), load.Insert{}); err != nil {
 		t.Fatal(err)
 	}
 	killed := false
-	o, err := Run(t.Context(), load.Config{
+	o, err := Protocol.Run(t.Context(), load.Config{
 		DSN: pg.DSN("postgres"), Workload: load.Insert{}, Connections: 4, Duration: time.Hour,
 		Watch: map[string]func() (measure.Usage, error){"killer": func() (measure.Usage, error) {
 			if !killed {
@@ -127,12 +127,12 @@ func TestRunReportsALostServer(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
-	if err := Setup(t.Context(), pg.DSN("postgres"), load.Insert{}); err != nil {
+	if err := Protocol.Setup(t.Context(), pg.DSN("postgres"), load.Insert{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := Run(ctx, load.Config{
+	_, err := Protocol.Run(ctx, load.Config{
 		DSN: pg.DSN("postgres"), Workload: load.Insert{}, Connections: 2, Duration: time.Hour,
 		Watch: map[string]func() (measure.Usage, error){"stop": func() (measure.Usage, error) {
 			cancel()
@@ -144,52 +144,13 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestCountersSeeCommitsAndFlushes(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Prod})
-	ctx, dsn := t.Context(), pg.DSN("postgres")
-	if err := Setup(ctx, dsn, load.Insert{}); err != nil {
-		t.Fatal(err)
-	}
-	m, err := OpenMeter(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close(context.Background())
-	before, err := m.Counters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := Run(ctx, load.Config{DSN: dsn, Workload: load.Insert{}, Connections: 4, Count: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The sessions report as they end, which is after their sockets are closed.
-	for {
-		after, err := m.Counters(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := after.Since(before, o.TotalOps)
-		if d.Commits >= 100 && d.Fsyncs > 0 && d.LogBytes > 0 {
-			break
-		}
-	}
-	info, err := m.Server(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Settings["fsync"] != "on" || info.Version == "" {
-		t.Errorf("server = %+v", info)
-	}
-}
-
 func TestConfigIsRefusedByName(t *testing.T) {
 	for want, c := range map[string]load.Config{
 		"DSN":      {Workload: load.Insert{}, Count: 1},
 		"workload": {DSN: "x", Count: 1},
 		"duration": {DSN: "x", Workload: load.Insert{}},
 	} {
-		if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Protocol.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want mention of %s", err, want)
 		}
 	}

@@ -2,7 +2,6 @@ package pgload
 
 import (
 	"encoding/binary"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -124,35 +123,6 @@ func TestAnswerNamesTheDifference(t *testing.T) {
 		if w := right.wrong(&got); !strings.Contains(w, want) || (want == "") != (w == "") {
 			t.Errorf("%q: wrong() = %q", want, w)
 		}
-	}
-}
-
-func TestTableIsReadInPiecesOfAnySize(t *testing.T) {
-	const rows = "0\t0\n0\t1\n1\t0\n2\t7\n"
-	for piece := 1; piece <= len(rows); piece++ {
-		r := &tableReader{checker: load.NewChecker(load.Insert{}, &load.Ledger{})}
-		for at := 0; at < len(rows); at += piece {
-			if _, err := fmt.Fprint(r, rows[at:min(at+piece, len(rows))]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a, err := r.finish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a.Rows != 4 || a.Unexpected != 4 { // nothing was sent
-			t.Errorf("in pieces of %d: %+v", piece, *a)
-		}
-	}
-	r := &tableReader{checker: load.NewChecker(load.Insert{}, &load.Ledger{})}
-	if _, err := r.Write([]byte("a\tb\n")); err == nil {
-		t.Error("a row that is no pair of numbers was accepted")
-	}
-	if _, err := r.Write([]byte("1\t")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.finish(); err == nil {
-		t.Error("a row that is cut off was accepted")
 	}
 }
 

@@ -8,19 +8,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
-	_ "github.com/lib/pq"              // registers the driver "postgres"
+	_ "github.com/lib/pq" // registers the driver "postgres"
 
 	"github.com/weirdb/weir/internal/measure/loop"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 )
 
 // Driver is a driver of database/sql.
@@ -35,38 +31,21 @@ const (
 
 // open opens a pool that keeps n connections open.
 func (d Driver) open(dsn string, n int) (*sql.DB, error) {
-	name, err := map[Driver]string{PQ: "postgres", PGX: "pgx", MySQL: "mysql"}[d], error(nil)
-	switch {
-	case name == "":
-		return nil, fmt.Errorf("no driver %q", d)
-	case d == MySQL:
-		if dsn, err = mysqlDSN(dsn); err != nil {
-			return nil, err
+	switch d {
+	case PGX:
+		return sqldb.OpenPostgres(dsn, n)
+	case MySQL:
+		return sqldb.OpenMySQL(dsn, n)
+	case PQ:
+		db, err := sql.Open("postgres", dsn)
+		if err != nil {
+			return nil, fmt.Errorf("read DSN: %w", err)
 		}
+		db.SetMaxOpenConns(n)
+		db.SetMaxIdleConns(n)
+		return db, nil
 	}
-	db, err := sql.Open(name, dsn)
-	if err != nil {
-		return nil, fmt.Errorf("read DSN: %w", err)
-	}
-	db.SetMaxOpenConns(n)
-	db.SetMaxIdleConns(n)
-	return db, nil
-}
-
-// mysqlDSN converts a URL to the driver's form.
-func mysqlDSN(dsn string) (string, error) {
-	u, err := url.Parse(dsn)
-	if err != nil || u.Host == "" {
-		return "", errors.New("read DSN: want a URL with a host, such as mysql://user@host:3306/database")
-	}
-	c := mysql.NewConfig()
-	c.User = u.User.Username()
-	c.Passwd, _ = u.User.Password()
-	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-	if u.Port() == "" {
-		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
-	}
-	return c.FormatDSN(), nil
+	return nil, fmt.Errorf("no driver %q", d)
 }
 
 // client is a client that sends one operation after another.
