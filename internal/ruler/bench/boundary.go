@@ -1,6 +1,10 @@
 package bench
 
-import "github.com/weirdb/weir/internal/measure"
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/measure"
+)
 
 // The segments of an operation on its way through a pool, a driver and a server, in the order
 // of the timeline. They are exclusive: at any moment an operation is in one of them, and their
@@ -50,6 +54,44 @@ type Boundary struct {
 	Inside []ServerPart `json:"inside,omitempty"`
 	// Unavailable lists what could not be measured, and why.
 	Unavailable []string `json:"unavailable,omitempty"`
+}
+
+// Add adds the boundary of a number of operations to a sum, whose parts inside the server are
+// totals instead of means until Divide is called.
+func (b *Boundary) Add(more *Boundary, ops int64) {
+	for _, s := range more.Segments {
+		at := slices.IndexFunc(b.Segments, func(t Segment) bool { return t.Name == s.Name })
+		if at < 0 {
+			at = len(b.Segments)
+			b.Segments = append(b.Segments, NewSegment(s.Name))
+		}
+		b.Segments[at].Hist.Merge(s.Hist)
+	}
+	for _, p := range more.Inside {
+		at := slices.IndexFunc(b.Inside, func(q ServerPart) bool { return q.Name == p.Name && q.Source == p.Source })
+		if at < 0 {
+			at = len(b.Inside)
+			b.Inside = append(b.Inside, ServerPart{Name: p.Name, Source: p.Source, Nested: p.Nested})
+		}
+		b.Inside[at].MeanNs += p.MeanNs * float64(ops)
+	}
+	for _, u := range more.Unavailable {
+		if !slices.Contains(b.Unavailable, u) {
+			b.Unavailable = append(b.Unavailable, u)
+		}
+	}
+	b.ArrivalKnown = b.ArrivalKnown && more.ArrivalKnown
+	b.Overtaken += more.Overtaken
+	b.RoundTrips += more.RoundTrips
+	b.Connects += more.Connects
+	b.PoolMax = more.PoolMax
+}
+
+// Divide turns the totals inside the server into means of that many operations.
+func (b *Boundary) Divide(ops int64) {
+	for i := range b.Inside {
+		b.Inside[i].MeanNs /= float64(max(ops, 1))
+	}
 }
 
 // Segment is one part of the timeline, over all operations.

@@ -253,11 +253,9 @@ func cautions(a, b *Result) []string {
 			out = append(out, which+" is of an interrupted run")
 		}
 		hurt, all := 0, 0
-		for _, c := range r.Cases {
-			for _, s := range c.Samples {
-				all++
-				hurt += min(len(s.Disturbed), 1)
-			}
+		for _, s := range r.Rounds() {
+			all++
+			hurt += min(len(s.Disturbed), 1)
 		}
 		if hurt > 0 {
 			out = append(out, fmt.Sprintf("%s was disturbed in %d of %d rounds", which, hurt, all))

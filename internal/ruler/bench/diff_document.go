@@ -54,14 +54,9 @@ func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
 // NoiseTable shows how much each metric varies without any change.
 func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 	t := report.Table{
-		Title: "How much each metric varies without a change",
-		Columns: []report.Column{
-			{Name: "metric"},
-			{Name: "median", Numeric: true},
-			{Name: "in turn", Numeric: true},
-			{Name: "apart", Numeric: true},
-		},
-		Note: "In turn: the largest difference that two sides measured in turn leave open. Apart: the largest difference between two stretches of the run. A gate with --noise ignores smaller losses.",
+		Title:   "How much each metric varies without a change",
+		Columns: report.Columns(":metric", "median", "in turn", "apart"),
+		Note:    "In turn: the largest difference that two sides measured in turn leave open. Apart: the largest difference between two stretches of the run. A gate with --noise ignores smaller losses.",
 	}
 	for _, m := range Metrics(r.Subjects()...) {
 		if f, ok := floors[m.Key]; ok && !m.Detail {

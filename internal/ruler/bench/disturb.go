@@ -86,13 +86,10 @@ func foreignShare(s *Sample, have float64) (float64, bool) {
 // there are too few.
 func usualFlush(r *Result) float64 {
 	var all []float64
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			s := &c.Samples[j]
-			for _, f := range []*measure.Flush{s.FsyncBefore, s.FsyncAfter} {
-				if f != nil {
-					all = append(all, float64(f.P50Ns))
-				}
+	for _, s := range r.Rounds() {
+		for _, f := range []*measure.Flush{s.FsyncBefore, s.FsyncAfter} {
+			if f != nil {
+				all = append(all, float64(f.P50Ns))
 			}
 		}
 	}

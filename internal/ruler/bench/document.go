@@ -13,12 +13,7 @@ import (
 )
 
 // Rounds is a number of rounds in words.
-func Rounds(n int) string {
-	if n == 1 {
-		return "1 round"
-	}
-	return fmt.Sprintf("%d rounds", n)
-}
+func Rounds(n int) string { return report.Plural(n, "round", "rounds") }
 
 // Document makes a report of results: for each experiment a table of its cases, the comparisons
 // with the baseline, charts of throughput and latency, and its findings. All results must come
@@ -52,7 +47,7 @@ func Document(title string, results ...*Result) *report.Doc {
 // metrics except details. Metrics that no case has are left out. The highest throughput is
 // emphasised.
 func CaseTable(r *Result, keys ...string) report.Table {
-	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "in flight", Numeric: true}}}
+	t := report.Table{Columns: report.Columns(":case", "in flight")}
 	var shown []Metric
 	for _, m := range Metrics(r.Subjects()...) {
 		if len(keys) > 0 && !slices.Contains(keys, m.Key) || len(keys) == 0 && m.Detail {
@@ -135,16 +130,9 @@ func inFlight(c *Case) string {
 // ComparisonTable lists the ratios to the baseline and their verdicts.
 func ComparisonTable(r *Result) report.Table {
 	t := report.Table{
-		Title: "Against " + r.Experiment.Baseline,
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "metric"},
-			{Name: "ratio", Numeric: true},
-			{Name: "interval", Numeric: true},
-			{Name: "pairs", Numeric: true},
-			{Name: "verdict"},
-		},
-		Note: "Medians of paired log ratios with 95 % intervals. Differences below 3 % count as none; better and worse are said only when chance alone would do it in less than 1 of 100 runs.",
+		Title:   "Against " + r.Experiment.Baseline,
+		Columns: report.Columns(":case", ":metric", "ratio", "interval", "pairs", ":verdict"),
+		Note:    "Medians of paired log ratios with 95 % intervals. Differences below 3 % count as none; better and worse are said only when chance alone would do it in less than 1 of 100 runs.",
 	}
 	for _, c := range r.Comparisons {
 		m, _ := MetricByKey(c.Metric, r.Subjects()...)
@@ -228,16 +216,9 @@ func Figure(v float64) string {
 // measured cold.
 func ColdTable(r *Result) []report.Table {
 	t := report.Table{
-		Title: "Before the measured window",
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "settled after", Unit: "s", Numeric: true},
-			{Name: "cold p50", Unit: "ms", Numeric: true},
-			{Name: "cold p99", Unit: "ms", Numeric: true},
-			{Name: "warm p50", Unit: "ms", Numeric: true},
-			{Name: "warm p99", Unit: "ms", Numeric: true},
-		},
-		Note: "Cold is the time in which connections are opened and caches filled. No other figure includes it.",
+		Title:   "Before the measured window",
+		Columns: report.Columns(":case", "settled after|s", "cold p50|ms", "cold p99|ms", "warm p50|ms", "warm p99|ms"),
+		Note:    "Cold is the time in which connections are opened and caches filled. No other figure includes it.",
 	}
 	for _, c := range r.Cases {
 		cold := &measure.Hist{}

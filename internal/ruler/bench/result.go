@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -106,22 +107,15 @@ func (c *Case) Latency() *measure.Hist {
 func (c *Case) summarise() {
 	c.Summary = make(map[string]Summary)
 	for _, m := range Metrics(c.subjects()...) {
-		if xs := c.values(m); len(xs) > 0 {
+		if xs := c.Values(m); len(xs) > 0 {
 			c.Summary[m.Key] = Summary{MedianInterval(xs, defaultConfidence), m.Unit}
 		}
 	}
 }
 
-// Values returns a metric of each round that has it.
-func (c *Case) Values(key string) []float64 {
-	m, ok := MetricByKey(key, c.subjects()...)
-	if !ok {
-		return nil
-	}
-	return c.values(m)
-}
-
-func (c *Case) values(m Metric) []float64 {
+// Values returns a metric of each round that has it. A misspelled key is found where the metric
+// is looked up.
+func (c *Case) Values(m Metric) []float64 {
 	var out []float64
 	for i := range c.Samples {
 		if v, ok := m.Of(&c.Samples[i]); ok {
@@ -138,6 +132,19 @@ func (r *Result) caseNames() []string {
 		names = append(names, c.Name)
 	}
 	return names
+}
+
+// Rounds yields all samples, case by case.
+func (r *Result) Rounds() iter.Seq2[*Case, *Sample] {
+	return func(yield func(*Case, *Sample) bool) {
+		for _, c := range r.Cases {
+			for i := range c.Samples {
+				if !yield(c, &c.Samples[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Best returns the case with the highest throughput among those for which want is true; nil if

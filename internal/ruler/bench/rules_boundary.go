@@ -36,48 +36,23 @@ var meaning = map[string]string{
 	SegmentHarness:  "the load generator itself",
 }
 
-// boundaryOf adds up the boundaries of a case's rounds; nil if it has none. Histograms are
-// merged, and server parts are weighted by their operations.
+// boundaryOf adds up the boundaries of a case's rounds; nil if it has none.
 func boundaryOf(c *Case) *Boundary {
 	var out *Boundary
-	at := make(map[string]int)
-	part := make(map[string]int)
-	var ops float64
+	ops := int64(0)
 	for i := range c.Samples {
 		s := &c.Samples[i]
-		b := s.Boundary
-		if b == nil {
+		if s.Boundary == nil {
 			continue
 		}
 		if out == nil {
-			out = &Boundary{PoolMax: b.PoolMax, Cold: b.Cold, ArrivalKnown: b.ArrivalKnown}
+			out = &Boundary{Cold: s.Boundary.Cold, ArrivalKnown: true}
 		}
-		for _, g := range b.Segments {
-			k, ok := at[g.Name]
-			if !ok {
-				k = len(out.Segments)
-				at[g.Name] = k
-				out.Segments = append(out.Segments, NewSegment(g.Name))
-			}
-			out.Segments[k].Hist.Merge(g.Hist)
-		}
-		for _, p := range b.Inside {
-			k, ok := part[p.Name+p.Source]
-			if !ok {
-				k = len(out.Inside)
-				part[p.Name+p.Source] = k
-				out.Inside = append(out.Inside, ServerPart{Name: p.Name, Source: p.Source, Nested: p.Nested})
-			}
-			out.Inside[k].MeanNs += p.MeanNs * float64(s.Ops)
-		}
-		ops += float64(s.Ops)
-		out.Connects += b.Connects
-		out.RoundTrips += b.RoundTrips
+		out.Add(s.Boundary, s.Ops)
+		ops += s.Ops
 	}
-	if out != nil && ops > 0 {
-		for i := range out.Inside {
-			out.Inside[i].MeanNs /= ops
-		}
+	if out != nil {
+		out.Divide(ops)
 	}
 	return out
 }

@@ -22,31 +22,28 @@ const littleTolerance = 0.05
 func littlesLaw(r *Result) []Finding {
 	var off []string
 	more, fewer := false, false
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			s := &c.Samples[j]
-			want := float64(s.InFlight)
-			if want == 0 {
-				want = s.MeanInFlight
-			}
-			if want == 0 || s.Latency == nil || s.Ops == 0 || s.Seconds == 0 {
-				continue
-			}
-			busy := s.Latency.Mean() * float64(s.Ops)
-			if s.FailedLatency != nil {
-				busy += s.FailedLatency.Mean() * float64(s.Failed())
-			} else if s.Failed()*100 > s.Ops {
-				continue
-			}
-			if s.open() && (s.Generator.Dropped > 0 || s.Generator.Unfinished > 0) {
-				continue // the law is about a steady state
-			}
-			// Operations that the window's start or end cuts: each at most once.
-			slack := littleTolerance*want + 2*want/float64(s.Ops)*want
-			if found := busy / s.Seconds / 1e9; math.Abs(found-want) > slack {
-				more, fewer = more || found > want, fewer || found < want
-				off = append(off, fmt.Sprintf("%s, round %d: %.1f in flight by rate and latency, %.4g %s", c.Name, s.Round, found, want, clients(s)))
-			}
+	for c, s := range r.Rounds() {
+		want := float64(s.InFlight)
+		if want == 0 {
+			want = s.MeanInFlight
+		}
+		if want == 0 || s.Latency == nil || s.Ops == 0 || s.Seconds == 0 {
+			continue
+		}
+		busy := s.Latency.Mean() * float64(s.Ops)
+		if s.FailedLatency != nil {
+			busy += s.FailedLatency.Mean() * float64(s.Failed())
+		} else if s.Failed()*100 > s.Ops {
+			continue
+		}
+		if s.open() && (s.Generator.Dropped > 0 || s.Generator.Unfinished > 0) {
+			continue // the law is about a steady state
+		}
+		// Operations that the window's start or end cuts: each at most once.
+		slack := littleTolerance*want + 2*want/float64(s.Ops)*want
+		if found := busy / s.Seconds / 1e9; math.Abs(found-want) > slack {
+			more, fewer = more || found > want, fewer || found < want
+			off = append(off, fmt.Sprintf("%s, round %d: %.1f in flight by rate and latency, %.4g %s", c.Name, s.Round, found, want, clients(s)))
 		}
 	}
 	if len(off) == 0 {
@@ -153,13 +150,11 @@ func Noise(r *Result) []Finding {
 func Disturbed(r *Result) []Finding {
 	var evidence []string
 	rounds, leftOut, all := 0, 0, 0
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			all++
-			if s := &c.Samples[j]; len(s.Disturbed) > 0 {
-				rounds++
-				evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Disturbed, "; ")))
-			}
+	for c, s := range r.Rounds() {
+		all++
+		if len(s.Disturbed) > 0 {
+			rounds++
+			evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Disturbed, "; ")))
 		}
 	}
 	if rounds == 0 {
@@ -182,12 +177,10 @@ func Disturbed(r *Result) []Finding {
 
 func disturbedRounds(results []*Result) (rounds, hurt int) {
 	for _, r := range results {
-		for _, c := range r.Cases {
-			for j := range c.Samples {
-				rounds++
-				if len(c.Samples[j].Disturbed) > 0 {
-					hurt++
-				}
+		for _, s := range r.Rounds() {
+			rounds++
+			if len(s.Disturbed) > 0 {
+				hurt++
 			}
 		}
 	}
@@ -309,11 +302,9 @@ func generatorFaults(s *Sample) map[string]string {
 // unsettled finds windows that opened before the run had settled.
 func unsettled(r *Result) []Finding {
 	var evidence []string
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			if s := &c.Samples[j]; s.Cold != nil && !s.Cold.Steady {
-				evidence = append(evidence, fmt.Sprintf("%s, round %d: still moving after %.1f s", c.Name, s.Round, s.Cold.Seconds))
-			}
+	for c, s := range r.Rounds() {
+		if s.Cold != nil && !s.Cold.Steady {
+			evidence = append(evidence, fmt.Sprintf("%s, round %d: still moving after %.1f s", c.Name, s.Round, s.Cold.Seconds))
 		}
 	}
 	return Found(evidence, Finding{
@@ -330,20 +321,17 @@ const stallShare = 0.10
 // worker records one slow operation, however long it took.
 func stalls(r *Result) []Finding {
 	var evidence []string
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			s := &c.Samples[j]
-			if s.Series == nil || len(s.Series.Intervals) < 5 {
-				continue
-			}
-			rates := s.Series.Rates()
-			rates = rates[:len(rates)-1] // the last one may be incomplete
-			usual := Median(rates)
-			for k, v := range rates {
-				if v < stallShare*usual {
-					evidence = append(evidence, fmt.Sprintf("%s, round %d, second %.3g: %s ops/s, %s as a rule",
-						c.Name, s.Round, float64(k)*s.Series.IntervalSeconds, Count(v), Count(usual)))
-				}
+	for c, s := range r.Rounds() {
+		if s.Series == nil || len(s.Series.Intervals) < 5 {
+			continue
+		}
+		rates := s.Series.Rates()
+		rates = rates[:len(rates)-1] // the last one may be incomplete
+		usual := Median(rates)
+		for k, v := range rates {
+			if v < stallShare*usual {
+				evidence = append(evidence, fmt.Sprintf("%s, round %d, second %.3g: %s ops/s, %s as a rule",
+					c.Name, s.Round, float64(k)*s.Series.IntervalSeconds, Count(v), Count(usual)))
 			}
 		}
 	}
@@ -380,11 +368,9 @@ func Partial(r *Result) []Finding {
 // invalid says which rounds broke a promise.
 func invalid(r *Result) []Finding {
 	var evidence []string
-	for _, c := range r.Cases {
-		for j := range c.Samples {
-			if s := &c.Samples[j]; len(s.Invalid) > 0 {
-				evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
-			}
+	for c, s := range r.Rounds() {
+		if len(s.Invalid) > 0 {
+			evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
 		}
 	}
 	return Found(evidence, Finding{

@@ -47,7 +47,7 @@ func (v *Verdict) save(out string) (err error) {
 	env := measure.ReadEnvironment()
 	env.PressureBefore, env.PressureAfter = v.before, env.PressureBefore
 	doc := &report.Doc{Title: "weir demo --stack", Subtitle: fmt.Sprintf("%d orders in %.0f s, while processes were killed", v.Orders, v.Seconds), Env: &env}
-	promises := report.Table{Columns: []report.Column{{Name: "Promise"}, {Name: "Held"}, {Name: "Found"}, {Name: "Judged by"}}}
+	promises := report.Table{Columns: report.Columns(":Promise", ":Held", ":Found", ":Judged by")}
 	for _, p := range v.Promises {
 		held := "yes"
 		if !p.Held {
@@ -60,7 +60,7 @@ func (v *Verdict) save(out string) (err error) {
 		doc.Findings = append(doc.Findings, report.Finding{Claim: fmt.Sprintf("All %d promises were kept.", len(v.Promises))})
 	}
 	doc.Findings = append(doc.Findings, report.Finding{Claim: fmt.Sprintf("The longest time without an acknowledged order was %.1f s.", v.Longest)})
-	events := report.Table{Columns: []report.Column{{Name: "At", Unit: "s", Numeric: true}, {Name: "What"}}}
+	events := report.Table{Columns: report.Columns("At|s", ":What")}
 	for _, e := range v.Events {
 		events.Rows = append(events.Rows, report.Cells(fmt.Sprintf("%.1f", e.At), e.What))
 	}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/weirdb/weir/internal/measure"
 )
@@ -75,6 +76,18 @@ type Column struct {
 	Name    string `json:"name"`              // head of the column
 	Unit    string `json:"unit,omitempty"`    // of the figures in it
 	Numeric bool   `json:"numeric,omitempty"` // aligned to the right
+}
+
+// Columns makes columns of figures from their names, each with its unit after a bar:
+// "latency|ms". A name that begins with a colon is that of a text column.
+func Columns(names ...string) []Column {
+	out := make([]Column, len(names))
+	for i, n := range names {
+		name, text := strings.CutPrefix(n, ":")
+		out[i].Name, out[i].Unit, _ = strings.Cut(name, "|")
+		out[i].Numeric = !text
+	}
+	return out
 }
 
 // Cell is a cell; a strong one is emphasised.

@@ -50,7 +50,7 @@ func environmentRows(e *measure.Environment) [][2]string {
 // about it.
 func provenance(e *measure.Environment) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Measured on %s at %s UTC on %s of %s", e.Time.UTC().Format("2 January 2006"), e.Time.UTC().Format("15:04"), plural(e.Cores, "core", "cores"), e.CPU)
+	fmt.Fprintf(&b, "Measured on %s at %s UTC on %s of %s", e.Time.UTC().Format("2 January 2006"), e.Time.UTC().Format("15:04"), Plural(e.Cores, "core", "cores"), e.CPU)
 	if e.Virtualisation != "" && e.Virtualisation != "none" {
 		fmt.Fprintf(&b, " (%s)", e.Virtualisation)
 	}

@@ -282,7 +282,7 @@ func (c *Chart) frameTable(most int) Table {
 		t.Rows = append(t.Rows, Cells(s.name, figure(s.self), percent(s.self/c.Root.Value), percent(s.total/c.Root.Value)))
 	}
 	if len(all) > len(t.Rows) {
-		t.Note = fmt.Sprintf("The first %d of %s, by their own values.", len(t.Rows), plural(len(all), "function", "functions"))
+		t.Note = fmt.Sprintf("The first %d of %s, by their own values.", len(t.Rows), Plural(len(all), "function", "functions"))
 	}
 	return t
 }
@@ -304,9 +304,9 @@ func (c *Chart) summary() string {
 		Bars: "Bars", Intervals: "Values with intervals", Lines: "Lines", TimeSeries: "Lines over time", Percentiles: "Latency by percentile",
 		Stacked: "Shares", Segments: "Segments", Heat: "Heat map",
 	}[c.Kind]
-	text := what + " of " + plural(len(c.Series), "series", "series")
+	text := what + " of " + Plural(len(c.Series), "series", "series")
 	if len(c.Categories) > 0 {
-		text += " in " + plural(len(c.Categories), "category", "categories")
+		text += " in " + Plural(len(c.Categories), "category", "categories")
 	}
 	lo, hi, ok := c.valueRange()
 	if !ok {

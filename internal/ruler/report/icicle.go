@@ -46,7 +46,7 @@ func drawFlame(b *canvas, c *Chart) float64 {
 	b.WriteString("</g>\n")
 	height := d.top + frameHeight*float64(d.deepest+1) + 4
 	if d.hidden > 0 {
-		b.text("soft", "start", 0, height+14, fmt.Sprintf("%s narrower than %.1f %% of the whole are not drawn.", plural(d.hidden, "frame", "frames"), 100*leastFrame/chartWidth))
+		b.text("soft", "start", 0, height+14, fmt.Sprintf("%s narrower than %.1f %% of the whole are not drawn.", Plural(d.hidden, "frame", "frames"), 100*leastFrame/chartWidth))
 		height += 20
 	}
 	return height
@@ -142,11 +142,4 @@ func (f *Frame) walk(visit func(*Frame)) {
 	for _, c := range f.Children {
 		c.walk(visit)
 	}
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

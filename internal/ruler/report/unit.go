@@ -134,3 +134,11 @@ func grouped(v float64, d int) string {
 
 // percent formats a share in [0, 1] as a percentage without the sign.
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) }
+
+// Plural formats a number of things: "1 round", "2 rounds".
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

@@ -228,3 +228,11 @@ func TestWideTablesAreTurned(t *testing.T) {
 		}
 	}
 }
+
+func TestColumnsAreMadeOfNames(t *testing.T) {
+	got := Columns(":case", "p50|ms", "rounds", ":")
+	want := []Column{{Name: "case"}, {Name: "p50", Unit: "ms", Numeric: true}, {Name: "rounds", Numeric: true}, {}}
+	if !slices.Equal(got, want) {
+		t.Errorf("columns %+v, want %+v", got, want)
+	}
+}

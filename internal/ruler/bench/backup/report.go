@@ -179,7 +179,7 @@ func micro(r *bench.Result) bool {
 
 // commandTable lists the commands of experiments with whole programs.
 func commandTable(r *bench.Result) []report.Table {
-	t := report.Table{Title: "What was run", Columns: []report.Column{{Name: "case"}, {Name: "command"}}}
+	t := report.Table{Title: "What was run", Columns: report.Columns(":case", ":command")}
 	for _, c := range r.Cases {
 		if way := c.Factors["way"]; strings.Contains(way, "DSN") || strings.Contains(way, "DIR") {
 			t.Rows = append(t.Rows, report.Cells(c.Name, way))

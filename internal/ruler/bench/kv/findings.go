@@ -52,7 +52,7 @@ func kvSpread(results []*bench.Result) []bench.Finding {
 			if s.N < 3 {
 				continue
 			}
-			rates := c.Values("rate")
+			rates := c.Values(bench.MustMetric("rate"))
 			low, high := slices.Min(rates), slices.Max(rates)
 			spread := (high - low) / (sum(rates) / float64(len(rates)))
 			worst = max(worst, spread)
@@ -377,12 +377,10 @@ func kvDurability(results []*bench.Result) []bench.Finding {
 func kvChecked(results []*bench.Result) []bench.Finding {
 	var checked, wrong, missed, reads int64
 	for _, r := range results {
-		for _, c := range r.Cases {
-			for j := range c.Samples {
-				if k := kvs.Of(c.Samples[j].Parts); k != nil {
-					checked, wrong, missed = checked+k.Checked, wrong+k.Wrong, missed+k.Missed
-					reads += int64(kvs.Merged(k.StrongRead, k.WeakRead).Count())
-				}
+		for _, s := range r.Rounds() {
+			if k := kvs.Of(s.Parts); k != nil {
+				checked, wrong, missed = checked+k.Checked, wrong+k.Wrong, missed+k.Missed
+				reads += int64(kvs.Merged(k.StrongRead, k.WeakRead).Count())
 			}
 		}
 	}

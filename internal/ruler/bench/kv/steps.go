@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // usual is the cluster wherever clusters are not compared.
@@ -242,12 +243,7 @@ func (r *run) threads(ctx context.Context) error {
 	return r.measure(ctx, e)
 }
 
-func sessions(n int) string {
-	if n == 1 {
-		return "1 session"
-	}
-	return strconv.Itoa(n) + " sessions"
-}
+func sessions(n int) string { return report.Plural(n, "session", "sessions") }
 
 // conflicting are the presets whose behaviour under conflicts is measured: one with the fast
 // path and one without.
@@ -335,12 +331,7 @@ func (r *run) etcd() cluster {
 	return cluster{system: SystemEtcd, replicas: 3, durability: onDisk, procs: r.o.Procs}
 }
 
-func clients(n int) string {
-	if n == 1 {
-		return "1 client"
-	}
-	return strconv.Itoa(n) + " clients"
-}
+func clients(n int) string { return report.Plural(n, "client", "clients") }
 
 // cell compares no delay with fixed ones where a delay might pay.
 func (r *run) cell(ctx context.Context, name, durability string, rtt time.Duration, n int) error {

@@ -21,7 +21,7 @@ var (
 
 // caseTable lists the cases of related results, each with its durability and its status.
 func caseTable(results []*bench.Result, columns []string) report.Table {
-	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "durability"}, {Name: "in flight", Numeric: true}}}
+	t := report.Table{Columns: report.Columns(":case", ":durability", "in flight")}
 	var shown []bench.Metric
 	for _, key := range columns {
 		if m, ok := bench.MetricByKey(key, kvs.Subject); ok && slices.ContainsFunc(results, func(r *bench.Result) bool { return hasMetric(r, m) }) {
@@ -78,20 +78,13 @@ func status(r *bench.Result, c *bench.Case) report.Cell {
 func delayTable(r *bench.Result, ref *Reference) report.Table {
 	t := report.Table{
 		Title: "Averages of " + bench.Rounds(r.Experiment.Rounds),
-		Columns: []report.Column{
-			{Name: "delay"},
-			{Name: "durability"},
-			{Name: "average throughput", Unit: "ops/s", Numeric: true},
-			{Name: "slowest - fastest round", Unit: "ops/s", Numeric: true},
-			{Name: "weak median", Unit: "ms", Numeric: true},
-			{Name: "strong median", Unit: "ms", Numeric: true},
-			{Name: "status"},
-		},
+		Columns: report.Columns(":delay", ":durability", "average throughput|ops/s", "slowest - fastest round|ops/s", "weak median|ms", "strong median|ms",
+			":status"),
 		Note: "In weir kv a delay of 0 is the same as auto: the difference between these two is due to the machine.",
 	}
 	best := bestByMean(r)
 	for _, c := range r.Cases {
-		rates := c.Values("rate")
+		rates := c.Values(bench.MustMetric("rate"))
 		t.Rows = append(t.Rows, []report.Cell{
 			{Text: c.Name, Strong: c == best},
 			{Text: r.Factor(c, "durability")},
@@ -113,8 +106,9 @@ const notMeasured = "not measured in this run"
 
 func bestByMean(r *bench.Result) *bench.Case {
 	var best *bench.Case
+	rate := bench.MustMetric("rate")
 	for _, c := range r.Cases {
-		if status(r, c).Text == "valid" && (best == nil || mean(c.Values("rate")) > mean(best.Values("rate"))) {
+		if status(r, c).Text == "valid" && (best == nil || mean(c.Values(rate)) > mean(best.Values(rate))) {
 			best = c
 		}
 	}
@@ -133,7 +127,7 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 	rounds := 0
 	for _, c := range r.Cases {
 		t.Columns = append(t.Columns, report.Column{Name: c.Name, Unit: "ops/s", Numeric: true}, report.Column{Name: "weak median", Unit: "ms", Numeric: true})
-		rates, weak = append(rates, c.Values("rate")), append(weak, c.Values("weak_p50"))
+		rates, weak = append(rates, c.Values(bench.MustMetric("rate"))), append(weak, c.Values(bench.MustMetric("weak_p50", kvs.Subject)))
 		rounds = max(rounds, len(c.Samples))
 	}
 	at := func(xs []float64, i int) string {
@@ -190,15 +184,7 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 // referenceTable lists figures of another system for a group; nil if there are none.
 func referenceTable(ref *Reference, group string) []report.Table {
 	t := report.Table{
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "system"},
-			{Name: "durability"},
-			{Name: "throughput", Unit: "ops/s", Numeric: true},
-			{Name: "strong median", Unit: "ms", Numeric: true},
-			{Name: "strong p99", Unit: "ms", Numeric: true},
-			{Name: "weak median", Unit: "ms", Numeric: true},
-		},
+		Columns: report.Columns(":case", ":system", ":durability", "throughput|ops/s", "strong median|ms", "strong p99|ms", "weak median|ms"),
 	}
 	for _, g := range ref.of(group) {
 		t.Title = "Figures of another system, " + notMeasured

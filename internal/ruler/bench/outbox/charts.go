@@ -231,16 +231,14 @@ func (o *Outcome) resourceChart() []report.Chart {
 	for _, r := range o.Results {
 		shares := make([]float64, len(roles))
 		known := false
-		for _, c := range r.Cases {
-			for _, s := range c.Samples {
-				if s.Seconds < 0.2 || r.Env.Cores == 0 { // the kernel counts in ticks of 10 ms
-					continue
-				}
-				for k, role := range roles {
-					u, ok := s.Processes[role.role]
-					known = known || ok
-					shares[k] = max(shares[k], 100*u.CPUSeconds()/s.Seconds/float64(r.Env.Cores))
-				}
+		for _, s := range r.Rounds() {
+			if s.Seconds < 0.2 || r.Env.Cores == 0 { // the kernel counts in ticks of 10 ms
+				continue
+			}
+			for k, role := range roles {
+				u, ok := s.Processes[role.role]
+				known = known || ok
+				shares[k] = max(shares[k], 100*u.CPUSeconds()/s.Seconds/float64(r.Env.Cores))
 			}
 		}
 		if !known {

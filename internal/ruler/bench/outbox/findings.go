@@ -355,24 +355,21 @@ func whoSaturates(results []*bench.Result) []bench.Finding {
 	hurt, rounds := 0, 0
 	for _, r := range results {
 		cores = r.Env.Cores
-		for _, c := range r.Cases {
-			for j := range c.Samples {
-				s := &c.Samples[j]
-				if rounds++; len(s.Disturbed) > 0 {
-					hurt++
-				}
-				if s.Seconds < 0.5 || cores == 0 { // the kernel counts in ticks of 10 ms
-					continue
-				}
-				all := 0.0
-				for role, u := range s.Processes {
-					all += u.CPUSeconds() / s.Seconds / float64(cores)
-					if share := u.CPUSeconds() / s.Seconds / float64(cores); share > peaks[role].share {
-						peaks[role] = peak{share, r.Experiment.Name + ", " + c.Name}
-					}
-				}
-				used = max(used, all)
+		for c, s := range r.Rounds() {
+			if rounds++; len(s.Disturbed) > 0 {
+				hurt++
 			}
+			if s.Seconds < 0.5 || cores == 0 { // the kernel counts in ticks of 10 ms
+				continue
+			}
+			all := 0.0
+			for role, u := range s.Processes {
+				all += u.CPUSeconds() / s.Seconds / float64(cores)
+				if share := u.CPUSeconds() / s.Seconds / float64(cores); share > peaks[role].share {
+					peaks[role] = peak{share, r.Experiment.Name + ", " + c.Name}
+				}
+			}
+			used = max(used, all)
 		}
 	}
 	client, server := peaks[bench.RoleClient], peaks[bench.RoleServer]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -167,12 +168,7 @@ func (s *run) enqueue(ctx context.Context, name string, n int) error {
 	return err
 }
 
-func producersName(n int) string {
-	if n == 1 {
-		return "1 producer"
-	}
-	return strconv.Itoa(n) + " producers"
-}
+func producersName(n int) string { return report.Plural(n, "producer", "producers") }
 
 // withoutRelay is the side of mixed experiments with producers only.
 const withoutRelay = "no relay"

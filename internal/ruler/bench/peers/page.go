@@ -27,19 +27,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 		if tables[w.Area] == nil {
 			areas = append(areas, w.Area)
 			tables[w.Area] = &report.Table{
-				Columns: []report.Column{
-					{Name: "work"},
-					{Name: "beside"},
-					{Name: "theirs", Numeric: true},
-					{Name: "weir", Numeric: true},
-					{Name: "ratio", Numeric: true},
-					{Name: "95 % interval", Numeric: true},
-					{Name: "rounds", Numeric: true},
-					{Name: "goal"},
-					{Name: "verdict"},
-					{Name: "floor", Numeric: true},
-					{Name: "what limits it"},
-				},
+				Columns: report.Columns(":work", ":beside", "theirs", "weir", "ratio", "95 % interval", "rounds", ":goal", ":verdict", "floor", ":what limits it"),
 			}
 		}
 		j := w.judge(m)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // Idle is the memory that weir needed for idle sessions.
@@ -32,12 +33,7 @@ func (r *run) crowd(ctx context.Context) error {
 	return r.measure(ctx, e)
 }
 
-func clientsName(n int) string {
-	if n == 1 {
-		return "1 client"
-	}
-	return strconv.Itoa(n) + " clients"
-}
+func clientsName(n int) string { return report.Plural(n, "client", "clients") }
 
 // idle opens sessions through a fresh weir, has each query one row, and reads the proxy's
 // memory.

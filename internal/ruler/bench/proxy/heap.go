@@ -15,69 +15,15 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
-	"github.com/weirdb/weir/internal/ruler/report"
 )
-
-// Heap is how much a proxy allocated in one case, and how much it kept.
-type Heap struct {
-	Case string `json:"case"`
-	// Readings are the heap in use after a collection: first after a load that fills the pools,
-	// then after each further load of the same kind.
-	Readings []HeapReading `json:"readings"`
-	// Bytes and Objects were allocated between the first and the last reading, as counted by
-	// the runtime.
-	Bytes   float64 `json:"bytes"`
-	Objects float64 `json:"objects"`
-	// Kept are the sites that hold most memory at the end, Made those that allocated most
-	// between the first and the last reading, by a profile: samples, scaled up.
-	Kept []HeapSite `json:"kept,omitempty"`
-	Made []HeapSite `json:"made,omitempty"`
-}
-
-// HeapReading is the heap after a number of statements.
-type HeapReading struct {
-	Statements int64   `json:"statements"` // since the first reading
-	Bytes      float64 `json:"bytes"`
-}
-
-// HeapSite is a function that allocates.
-type HeapSite struct {
-	Function string `json:"function"`
-	Bytes    int64  `json:"bytes"`
-}
-
-// Statements is how many were answered between the first and the last reading.
-func (h *Heap) Statements() int64 {
-	if len(h.Readings) == 0 {
-		return 0
-	}
-	return h.Readings[len(h.Readings)-1].Statements
-}
-
-// Growth is how much the heap grew per statement, and whether it grew from each reading to the
-// next.
-func (h *Heap) Growth() (perStatement float64, always bool) {
-	n := h.Statements()
-	if n == 0 {
-		return 0, false
-	}
-	always = true
-	for i := 1; i < len(h.Readings); i++ {
-		always = always && h.Readings[i].Bytes > h.Readings[i-1].Bytes
-	}
-	return (h.Readings[len(h.Readings)-1].Bytes - h.Readings[0].Bytes) / float64(n), always
-}
-
-// heapLoads is the number of loads after each of which the heap is read again.
-const heapLoads = 3
 
 // heap measures how much weir allocates for statements, and whether it keeps any of it.
 func (r *run) heap(ctx context.Context, w way, clients int) error {
-	h := Heap{Case: w.name}
+	h := suite.Heap{Case: w.name}
 	var first, last map[string]float64
 	var before, after *profile.Profile
 	var statements int64
-	for i := range heapLoads + 1 {
+	for i := range suite.HeapLoads + 1 {
 		work := r.insert(w.hint)
 		if err := r.engine.Setup(ctx, r.direct().dsn, work); err != nil {
 			return err
@@ -101,7 +47,7 @@ func (r *run) heap(ctx context.Context, w way, clients int) error {
 			first, before = counters, p
 		}
 		last, after = counters, p
-		h.Readings = append(h.Readings, HeapReading{statements, counters[heapInUse]})
+		h.Readings = append(h.Readings, suite.HeapReading{Statements: statements, Bytes: counters[heapInUse]})
 	}
 	h.Bytes, h.Objects = last[heapBytes]-first[heapBytes], last[heapObjects]-first[heapObjects]
 	kept, err := bySite(after, "inuse_space")
@@ -214,59 +160,13 @@ func site(s *profile.Sample) string {
 const mostSites = 8
 
 // largest are the sites with the most bytes, without those that have none.
-func largest(by map[string]int64) []HeapSite {
-	var out []HeapSite
+func largest(by map[string]int64) []suite.HeapSite {
+	var out []suite.HeapSite
 	for _, f := range slices.Sorted(maps.Keys(by)) {
 		if by[f] > 0 {
-			out = append(out, HeapSite{f, by[f]})
+			out = append(out, suite.HeapSite{Function: f, Bytes: by[f]})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b HeapSite) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	slices.SortStableFunc(out, func(a, b suite.HeapSite) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return out[:min(len(out), mostSites)]
-}
-
-// heapSection shows how much statements allocate, and how much the heap keeps.
-func heapSection(heaps []Heap) report.Section {
-	out := report.Section{Title: "Memory of the proxy's heap"}
-	t := report.Table{
-		Title: "Allocations and growth",
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "statements", Numeric: true},
-			{Name: "allocated", Unit: "B/statement", Numeric: true},
-			{Name: "objects", Unit: "/statement", Numeric: true},
-			{Name: "in use at first", Unit: "kB", Numeric: true},
-			{Name: "in use at last", Unit: "kB", Numeric: true},
-			{Name: "growth", Unit: "B/statement", Numeric: true},
-		},
-		Note: fmt.Sprintf("In use after two collections, after each of %d loads that follow one that fills the pools; each uses new connections. Growth below %d B, the smallest object, means that none is kept per statement; this does not show what a run of hours keeps.", heapLoads, suite.SmallestObject),
-	}
-	for i := range heaps {
-		h := &heaps[i]
-		n := h.Statements()
-		if n == 0 {
-			continue
-		}
-		growth, _ := h.Growth()
-		t.Rows = append(t.Rows, report.Cells(h.Case, strconv.FormatInt(n, 10), fmt.Sprintf("%.0f", h.Bytes/float64(n)), fmt.Sprintf("%.2f", h.Objects/float64(n)),
-			fmt.Sprintf("%.0f", h.Readings[0].Bytes/1e3), fmt.Sprintf("%.0f", h.Readings[len(h.Readings)-1].Bytes/1e3), fmt.Sprintf("%.2f", growth)))
-	}
-	out.Tables = append(out.Tables, t)
-	for i := range heaps {
-		h := &heaps[i]
-		for _, of := range []struct {
-			title string
-			sites []HeapSite
-		}{{"in use at the end, by site", h.Kept}, {"allocated between the readings, by site", h.Made}} {
-			if len(of.sites) == 0 {
-				continue
-			}
-			sites := report.Table{Title: h.Case + ": " + of.title, Columns: []report.Column{{Name: "function"}, {Name: "memory", Unit: "kB", Numeric: true}}, Note: "From a profile, which samples one allocation per 512 kB."}
-			for _, s := range of.sites {
-				sites.Rows = append(sites.Rows, report.Cells(s.Function, fmt.Sprintf("%.0f", float64(s.Bytes)/1e3)))
-			}
-			out.Tables = append(out.Tables, sites)
-		}
-	}
-	return out
 }

@@ -32,7 +32,7 @@ func (o *Outcome) Report() *report.Doc {
 		d.Sections = append(d.Sections, s)
 	}
 	if len(o.Heaps) > 0 {
-		d.Sections = append(d.Sections, heapSection(o.Heaps))
+		d.Sections = append(d.Sections, suite.HeapSection(o.Heaps))
 	}
 	if o.Leak != nil {
 		d.Sections = append(d.Sections, o.Leak.Section())

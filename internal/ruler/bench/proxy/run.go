@@ -42,7 +42,7 @@ type Options struct {
 type Outcome struct {
 	suite.Outcome `json:"-"`
 	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
-	Heaps         []Heap             `json:"heaps,omitempty"`
+	Heaps         []suite.Heap       `json:"heaps,omitempty"`
 	Idle          *Idle              `json:"idle,omitempty"`
 	Leak          *suite.Leak        `json:"leak,omitempty"`
 	// Servers are where the CPU time of the server went, by perf.
@@ -112,57 +112,47 @@ func (r *run) steps() []suite.Step {
 	add := func(group, name string, latency time.Duration, step func(context.Context) error) {
 		out = append(out, suite.Step{Group: group, Names: []string{name}, Run: r.on(latency, step)})
 	}
-	p := r.o.Plan
-	for _, n := range p.Inserts {
-		add("inserts", experimentName("inserts", n, 0), 0, func(ctx context.Context) error { return r.inserts(ctx, n) })
+	// over adds an experiment for each number of clients.
+	over := func(group, kind string, clients []int, step func(context.Context, int) error) {
+		for _, n := range clients {
+			add(group, experimentName(kind, n, 0), 0, func(ctx context.Context) error { return step(ctx, n) })
+		}
 	}
-	if n := len(p.PoolSizes); n > 1 && len(p.Inserts) > 0 {
+	p, text, postgres := r.o.Plan, textProtocol(r.o.Engine), r.o.Engine == suite.PostgreSQL || r.o.Engine == ""
+	over("inserts", "inserts", p.Inserts, r.inserts)
+	if len(p.PoolSizes) > 1 && len(p.Inserts) > 0 {
 		add("", "pool-sizes", 0, func(ctx context.Context) error {
 			return r.settings(ctx, "pool-sizes", "pool_size", "--pool-size", "connections", p.PoolSizes)
 		})
 	}
-	if n := len(p.GroupLimits); n > 1 && len(p.Inserts) > 0 {
+	if len(p.GroupLimits) > 1 && len(p.Inserts) > 0 {
 		add("", "group-limits", 0, func(ctx context.Context) error {
 			return r.settings(ctx, "group-limits", "group_limit", "--group-limit", "in a group", p.GroupLimits)
 		})
 	}
 	if len(p.PoolSizes) > 1 {
-		for _, n := range p.Inserts {
-			add("pools", experimentName("pools", n, 0), 0, func(ctx context.Context) error { return r.poolsInserts(ctx, n) })
-		}
-		for _, n := range p.Reads {
-			add("pools", experimentName("pools-reads", n, 0), 0, func(ctx context.Context) error { return r.poolsReads(ctx, n) })
-		}
-		for _, n := range p.Transactions {
-			if r.o.Engine == suite.PostgreSQL || r.o.Engine == "" {
-				add("pools", experimentName("pools-transactions", n, 0), 0, func(ctx context.Context) error { return r.poolsTransactions(ctx, n) })
-			}
+		over("pools", "pools", p.Inserts, r.poolsInserts)
+		over("pools", "pools-reads", p.Reads, r.poolsReads)
+		if postgres {
+			over("pools", "pools-transactions", p.Transactions, r.poolsTransactions)
 		}
 	}
-	for _, n := range p.Literals {
-		add("literals", experimentName("literals", n, 0), 0, func(ctx context.Context) error { return r.literals(ctx, n) })
-	}
+	over("literals", "literals", p.Literals, r.literals)
 	for _, n := range p.Reads {
-		for _, protocol := range []string{prepared, textProtocol(r.o.Engine)} {
+		for _, protocol := range []string{prepared, text} {
 			add("reads", experimentName("reads-"+protocol, n, 0), 0, func(ctx context.Context) error { return r.reads(ctx, n, protocol) })
 		}
 	}
 	for _, n := range p.Cached {
-		for _, protocol := range []string{prepared, textProtocol(r.o.Engine)} {
+		for _, protocol := range []string{prepared, text} {
 			add("cached", experimentName("cached-"+protocol, n, 0), 0, func(ctx context.Context) error { return r.cached(ctx, n, protocol) })
 		}
 	}
-	for _, n := range p.Updates {
-		add("updates", experimentName("updates", n, 0), 0, func(ctx context.Context) error { return r.updates(ctx, n) })
+	over("updates", "updates", p.Updates, r.updates)
+	if postgres {
+		over("transactions", "transactions", p.Transactions, r.transactions)
 	}
-	if r.o.Engine == suite.PostgreSQL || r.o.Engine == "" {
-		for _, n := range p.Transactions {
-			add("transactions", experimentName("transactions", n, 0), 0, func(ctx context.Context) error { return r.transactions(ctx, n) })
-		}
-	}
-	for _, n := range p.Failing {
-		add("failing", experimentName("failing", n, 0), 0, func(ctx context.Context) error { return r.failing(ctx, n) })
-	}
+	over("failing", "failing", p.Failing, r.failing)
 	if n := len(p.Crowd); n > 0 {
 		add("crowd", experimentName("crowd", p.Crowd[n-1], 0), 0, r.crowd)
 	}
@@ -181,7 +171,7 @@ func (r *run) steps() []suite.Step {
 	}
 	if r.o.DSN == "" {
 		methods, logins := loginMethods, r.logins
-		if r.o.Engine != suite.PostgreSQL && r.o.Engine != "" {
+		if !postgres {
 			methods, logins = myLoginMethods, r.mysqlLogins
 		}
 		for _, n := range p.Logins {

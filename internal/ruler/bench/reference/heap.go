@@ -13,13 +13,13 @@ import (
 const tellingStatements = 100_000
 
 // heapOf finds the heap of a case, with at least two readings.
-func (m *Measured) heapOf(part, side string) (*HeapStats, string) {
+func (m *Measured) heapOf(part, side string) (*suite.Heap, string) {
 	t := m.parts[part]
 	if t == nil {
 		return nil, "not in this plan"
 	}
 	for i := range t.Heaps {
-		if h := &t.Heaps[i]; h.Case == side && len(h.Readings) > 1 && h.statements() > 0 {
+		if h := &t.Heaps[i]; h.Case == side && len(h.Readings) > 1 && h.Statements() > 0 {
 			return h, ""
 		}
 	}
@@ -29,11 +29,8 @@ func (m *Measured) heapOf(part, side string) (*HeapStats, string) {
 	return nil, "no heap profile was taken"
 }
 
-// statements is how many were answered between the first and the last reading.
-func (h *HeapStats) statements() int64 { return h.Readings[len(h.Readings)-1].Statements }
-
 // heapFigure reads a figure about the proxy's heap.
-func heapFigure(part, unit string, of func(*HeapStats) float64) Measure {
+func heapFigure(part, unit string, of func(*suite.Heap) float64) Measure {
 	return func(m *Measured) (Figure, string) {
 		h, why := m.heapOf(part, "weir auto")
 		if h == nil {
@@ -100,16 +97,12 @@ func keepsNothing(parts ...string) func(*Measured) Judgement {
 			}
 			told++
 			last := len(h.Readings) - 1
-			each := (h.Readings[last].Bytes - h.Readings[0].Bytes) / float64(h.statements())
-			always := true
-			for i := range last {
-				always = always && h.Readings[i+1].Bytes > h.Readings[i].Bytes
-			}
-			out.Evidence += fmt.Sprintf("%s: from %s to %s kB over %d statements, %.2f B for each. ", part, bench.Figure(h.Readings[0].Bytes/1e3), bench.Figure(h.Readings[last].Bytes/1e3), h.statements(), each)
+			each, always := h.Growth()
+			out.Evidence += fmt.Sprintf("%s: from %s to %s kB over %d statements, %.2f B for each. ", part, bench.Figure(h.Readings[0].Bytes/1e3), bench.Figure(h.Readings[last].Bytes/1e3), h.Statements(), each)
 			switch {
 			case each < suite.SmallestObject:
 				small++
-			case h.statements() < tellingStatements:
+			case h.Statements() < tellingStatements:
 				out.Evidence += fmt.Sprintf("%d statements are needed to tell. ", tellingStatements)
 			case always:
 				out.Verdict = DoesNotHold

@@ -31,7 +31,7 @@ type PartResults struct {
 	// CPU holds where the CPU time of a case's processes went.
 	CPU []suite.CPUProfile
 	// Heaps holds what the proxy allocated and kept in some cases.
-	Heaps []HeapStats
+	Heaps []suite.Heap
 	// Servers are where the CPU time of the server went, Leak is how the proxy's heap grew
 	// under a long load; may be nil.
 	Servers []suite.ServerCPU
@@ -43,21 +43,6 @@ type PartResults struct {
 	// Dir is the directory of all that.
 	Dir   string
 	State State
-}
-
-// HeapStats is what a process allocated and kept in a case.
-type HeapStats struct {
-	Case     string `json:"case"`
-	Readings []struct {
-		Statements int64   `json:"statements"`
-		Bytes      float64 `json:"bytes"`
-	} `json:"readings"`
-	Bytes   float64 `json:"bytes"`
-	Objects float64 `json:"objects"`
-	Kept    []struct {
-		Function string `json:"function"`
-		Bytes    int64  `json:"bytes"`
-	} `json:"kept"`
 }
 
 // load reads the results in a part's directory. A part that has not run yet, or that measured
@@ -98,7 +83,7 @@ func (t *PartResults) witnesses(path string) error {
 	// In other suites, profiles are names of files.
 	var head struct {
 		Profiles []json.RawMessage `json:"profiles"`
-		Heaps    []HeapStats       `json:"heaps"`
+		Heaps    []suite.Heap      `json:"heaps"`
 		Servers  []suite.ServerCPU `json:"servers"`
 		Leak     *suite.Leak       `json:"leak"`
 	}

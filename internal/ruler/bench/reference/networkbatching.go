@@ -126,12 +126,13 @@ func extreme(at At, metric string, pick func([]float64) float64) Measure {
 		if c == nil {
 			return Figure{}, why
 		}
-		xs := c.Values(metric)
+		key := bench.MustMetric(metric, subject.All()...)
+		xs := c.Values(key)
 		if len(xs) == 0 {
 			return Figure{}, metric + " was not measured"
 		}
 		v := pick(xs)
-		return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: bench.MustMetric(metric, subject.All()...).Unit}, ""
+		return Figure{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: key.Unit}, ""
 	}
 }
 

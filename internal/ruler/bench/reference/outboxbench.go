@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/subject"
 )
 
 // outboxBench is report 004. Its relay is weir's claim mode skip-locked, exactly the customary
@@ -277,18 +278,16 @@ func peakCPU(role string, ofAll bool) Measure {
 		}
 		peak := 0.0
 		for _, r := range t.Results {
-			for _, c := range r.Cases {
-				for _, s := range c.Samples {
-					u, ok := s.Processes[role]
-					if !ok || s.Seconds < leastSeconds || r.Env.Cores == 0 {
-						continue
-					}
-					share := 100 * u.CPUSeconds() / s.Seconds
-					if ofAll {
-						share /= float64(r.Env.Cores)
-					}
-					peak = max(peak, share)
+			for _, s := range r.Rounds() {
+				u, ok := s.Processes[role]
+				if !ok || s.Seconds < leastSeconds || r.Env.Cores == 0 {
+					continue
 				}
+				share := 100 * u.CPUSeconds() / s.Seconds
+				if ofAll {
+					share /= float64(r.Env.Cores)
+				}
+				peak = max(peak, share)
 			}
 		}
 		if peak == 0 {
@@ -328,7 +327,8 @@ func apart(at, base At, metric string) Measure {
 		if b == nil {
 			return Figure{}, why
 		}
-		ratio := bench.UnpairedRatio(a.Values(metric), b.Values(metric), 0.95)
+		key := bench.MustMetric(metric, subject.All()...)
+		ratio := bench.UnpairedRatio(a.Values(key), b.Values(key), 0.95)
 		if ratio.N == 0 || math.IsNaN(ratio.Median) {
 			return Figure{}, metric + " was not measured"
 		}

@@ -114,7 +114,7 @@ func (d *Document) incomplete(m *Measured, parts []Part) []report.Finding {
 
 func claimTable(all []judged) report.Table {
 	t := report.Table{
-		Columns: []report.Column{{Name: "claim"}, {Name: "verdict"}, {Name: "evidence here"}, {Name: "the document"}, {Name: "read as"}},
+		Columns: report.Columns(":claim", ":verdict", ":evidence here", ":the document", ":read as"),
 		Note:    "A claim holds when the whole 95 % interval agrees with it, and does not hold when no part of the interval does. With fewer than six rounds the interval spans all of them. One round cannot tell.",
 	}
 	for _, j := range all {
@@ -298,7 +298,7 @@ func (t *Table) chart(m *Measured) (report.Chart, bool) {
 
 // PartsSection lists what was run for a document, or for all.
 func PartsSection(m *Measured, parts []Part) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "part"}, {Name: "state"}, {Name: "time", Unit: "s", Numeric: true}, {Name: "experiments", Numeric: true}, {Name: "its own report"}, {Name: "command"}}}
+	t := report.Table{Columns: report.Columns(":part", ":state", "time|s", "experiments", ":its own report", ":command")}
 	for _, p := range parts {
 		taken := m.parts[p.Name]
 		row := report.Cells(p.Name, "not run", "-", "-", "-", p.command())
@@ -326,8 +326,8 @@ func index(docs []Document, m *Measured, env *measure.Environment, caught map[st
 		Subtitle: fmt.Sprintf("weir bench all --plan %s: every table of the five documents with our figures beside, and a verdict on each of their claims.", plan),
 		Env:      env,
 	}
-	t := report.Table{Columns: []report.Column{{Name: "report"}, {Name: "claims", Numeric: true}, {Name: "hold", Numeric: true}, {Name: "do not hold", Numeric: true}, {Name: "cannot tell", Numeric: true}, {Name: "warnings of its own figures", Numeric: true}}}
-	claims := report.Table{Title: "Every claim that could be decided", Columns: []report.Column{{Name: "report"}, {Name: "claim"}, {Name: "verdict"}, {Name: "evidence here"}}}
+	t := report.Table{Columns: report.Columns(":report", "claims", "hold", "do not hold", "cannot tell", "warnings of its own figures")}
+	claims := report.Table{Title: "Every claim that could be decided", Columns: report.Columns(":report", ":claim", ":verdict", ":evidence here")}
 	var everything []judged
 	for i := range docs {
 		d := &docs[i]

@@ -223,9 +223,9 @@ func proxyMemoryTable() Table {
 			{Cells: []string{"runtime.malg", "3,073", "24.57"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 1)}},
 			{Cells: []string{"mysql.newBuffer", "2,056", "16.44"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 2)}},
 			{Cells: []string{"database/sql.(*DB).conn", "4,145", "33.14"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 3)}},
-			{Cells: []string{"(heap in use after a collection)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "kB", func(h *HeapStats) float64 { return h.Readings[len(h.Readings)-1].Bytes / 1e3 })}},
-			{Cells: []string{"(allocated for each statement)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "kB", func(h *HeapStats) float64 { return h.Bytes / 1e3 / float64(h.statements()) })}},
-			{Cells: []string{"(objects for each statement, a number)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "", func(h *HeapStats) float64 { return h.Objects / float64(h.statements()) })}},
+			{Cells: []string{"(heap in use after a collection)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "kB", func(h *suite.Heap) float64 { return h.Readings[len(h.Readings)-1].Bytes / 1e3 })}},
+			{Cells: []string{"(allocated for each statement)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "kB", func(h *suite.Heap) float64 { return h.Bytes / 1e3 / float64(h.Statements()) })}},
+			{Cells: []string{"(objects for each statement, a number)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "", func(h *suite.Heap) float64 { return h.Objects / float64(h.Statements()) })}},
 		},
 		Note: "The total is the whole memory of the proxy's process. Its sites are those of its own heap in use, by a profile; they are not the counterpart of the document's in the same row.",
 	}

@@ -232,14 +232,11 @@ func TestDisturbedFiguresDecideNothing(t *testing.T) {
 // A leak is told from a heap that only breathes.
 func TestHeapThatGrows(t *testing.T) {
 	every := func(statements int64, bytes ...float64) *Measured {
-		h := HeapStats{Case: "weir auto", Bytes: 4e6, Objects: 6000}
+		h := suite.Heap{Case: "weir auto", Bytes: 4e6, Objects: 6000}
 		for i, b := range bytes {
-			h.Readings = append(h.Readings, struct {
-				Statements int64   `json:"statements"`
-				Bytes      float64 `json:"bytes"`
-			}{int64(i) * statements, b})
+			h.Readings = append(h.Readings, suite.HeapReading{Statements: int64(i) * statements, Bytes: b})
 		}
-		return &Measured{parts: map[string]*PartResults{"000-postgres": {Heaps: []HeapStats{h}, State: State{Status: Complete}}}}
+		return &Measured{parts: map[string]*PartResults{"000-postgres": {Heaps: []suite.Heap{h}, State: State{Status: Complete}}}}
 	}
 	taken := func(bytes ...float64) *Measured { return every(50_000, bytes...) }
 	for _, tc := range []struct {
@@ -259,7 +256,7 @@ func TestHeapThatGrows(t *testing.T) {
 			t.Errorf("%s: %s (%s), want %s", tc.name, j.Verdict, j.Evidence, tc.want)
 		}
 	}
-	got, why := heapFigure("000-postgres", "kB", func(h *HeapStats) float64 { return h.Bytes / float64(h.statements()) })(every(1000, 1, 2, 3))
+	got, why := heapFigure("000-postgres", "kB", func(h *suite.Heap) float64 { return h.Bytes / float64(h.Statements()) })(every(1000, 1, 2, 3))
 	if why != "" || got.Median != 2000 {
 		t.Errorf("allocated for each of 2000 statements: %v, %s", got.Median, why)
 	}

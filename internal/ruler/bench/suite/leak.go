@@ -32,13 +32,6 @@ type LeakPoint struct {
 // statement, in bytes: a heap that grows by less keeps no object per statement.
 const SmallestObject = 8
 
-func clientsOf(n int) string {
-	if n == 1 {
-		return "1 client"
-	}
-	return fmt.Sprintf("%d clients", n)
-}
-
 // Judge computes the growth.
 func (l *Leak) Judge() {
 	var xs, ys []float64
@@ -83,23 +76,17 @@ func (l *Leak) Section() report.Section {
 	s := report.Section{
 		Title: "Memory over a long load",
 		Text: []string{fmt.Sprintf("%s, %s for %.0f s; %s. The heap is read after two collections, which slow the load down: its rate is not quoted.",
-			l.Case, clientsOf(l.Clients), l.Seconds, l.Verdict())},
+			l.Case, report.Plural(l.Clients, "client", "clients"), l.Seconds, l.Verdict())},
 	}
 	if len(l.Points) == 0 {
 		return s
 	}
 	first, last := l.Points[0], l.Points[len(l.Points)-1]
 	s.Tables = []report.Table{{
-		Title: "Heap and memory of the proxy",
-		Columns: []report.Column{
-			{Name: "reading"},
-			{Name: "after", Unit: "s", Numeric: true},
-			{Name: "statements", Numeric: true},
-			{Name: "heap in use", Unit: "kB", Numeric: true},
-			{Name: "memory of the process", Unit: "MB", Numeric: true},
-		},
-		Rows: [][]report.Cell{pointRow("first", first), pointRow("middle", l.Points[len(l.Points)/2]), pointRow("last", last)},
-		Note: fmt.Sprintf("%d readings. Slope by least squares without the first fifth of the time: %s B per statement, 95 %% interval [%s, %s].", len(l.Points), bench.Figure(l.Growth.Median), bench.Figure(l.Growth.Lo), bench.Figure(l.Growth.Hi)),
+		Title:   "Heap and memory of the proxy",
+		Columns: report.Columns(":reading", "after|s", "statements", "heap in use|kB", "memory of the process|MB"),
+		Rows:    [][]report.Cell{pointRow("first", first), pointRow("middle", l.Points[len(l.Points)/2]), pointRow("last", last)},
+		Note:    fmt.Sprintf("%d readings. Slope by least squares without the first fifth of the time: %s B per statement, 95 %% interval [%s, %s].", len(l.Points), bench.Figure(l.Growth.Median), bench.Figure(l.Growth.Lo), bench.Figure(l.Growth.Hi)),
 	}}
 	heap := report.Chart{
 		Title: "Heap in use after a collection, over time", Kind: report.TimeSeries, XLabel: "seconds", YLabel: "bytes", Unit: "B", Tabled: true,

@@ -159,15 +159,9 @@ const (
 // FunctionTable lists the functions of each category of each profile.
 func FunctionTable(profiles []CPUProfile) report.Table {
 	t := report.Table{
-		Title: "Functions of each category",
-		Columns: []report.Column{
-			{Name: "profile"},
-			{Name: "category"},
-			{Name: "function"},
-			{Name: "itself", Unit: "%", Numeric: true},
-			{Name: "with its callees in the category", Unit: "%", Numeric: true},
-		},
-		Note: "Shares of the whole profile. Functions that call each other share samples: do not add up the last column.",
+		Title:   "Functions of each category",
+		Columns: report.Columns(":profile", ":category", ":function", "itself|%", "with its callees in the category|%"),
+		Note:    "Shares of the whole profile. Functions that call each other share samples: do not add up the last column.",
 	}
 	for _, p := range profiles {
 		for _, c := range p.Breakdown.Categories {

@@ -22,14 +22,9 @@ const mostServerFunctions = 20
 // including the kernel.
 func (s *ServerCPU) table() report.Table {
 	t := report.Table{
-		Title: fmt.Sprintf("CPU time of %s by function, %s", s.Server, s.Case),
-		Columns: []report.Column{
-			{Name: "function"},
-			{Name: "of"},
-			{Name: "itself", Unit: "%", Numeric: true},
-			{Name: "samples", Numeric: true},
-		},
-		Note: fmt.Sprintf("By perf: %d samples in %.1f s, %d per second of CPU time. Without call stacks: each function only counts its own time.", s.Profile.Samples, s.Profile.Seconds, s.Profile.Hz),
+		Title:   fmt.Sprintf("CPU time of %s by function, %s", s.Server, s.Case),
+		Columns: report.Columns(":function", ":of", "itself|%", "samples"),
+		Note:    fmt.Sprintf("By perf: %d samples in %.1f s, %d per second of CPU time. Without call stacks: each function only counts its own time.", s.Profile.Samples, s.Profile.Seconds, s.Profile.Hz),
 	}
 	share := func(n int64) string { return fmt.Sprintf("%.1f", 100*float64(n)/float64(max(1, s.Profile.Samples))) }
 	for _, o := range s.Profile.ByObject()[:min(4, len(s.Profile.ByObject()))] {

@@ -125,11 +125,9 @@ func (o *Outcome) Of(factor, value string) []*bench.Result {
 func (o *Outcome) Invalid() []string {
 	var out []string
 	for _, r := range o.Results {
-		for _, c := range r.Cases {
-			for _, s := range c.Samples {
-				for _, text := range s.Invalid {
-					out = append(out, fmt.Sprintf("%s, %s, round %d: %s", r.Experiment.Name, c.Name, s.Round, text))
-				}
+		for c, s := range r.Rounds() {
+			for _, text := range s.Invalid {
+				out = append(out, fmt.Sprintf("%s, %s, round %d: %s", r.Experiment.Name, c.Name, s.Round, text))
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func TargetSection(targets []Target) []report.Section {
 		return nil
 	}
 	t := report.Table{
-		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "rounds", Numeric: true}, {Name: "verdict"}},
+		Columns: report.Columns(":target", ":wanted", "measured", "95 % interval", "rounds", ":verdict"),
 		Note:    "A target is met when the whole interval meets it, and not met when no part of the interval does. With fewer than six rounds the interval spans all of them. One round cannot tell.",
 	}
 	for _, g := range targets {

@@ -88,19 +88,11 @@ func differences(a, b *bench.Result) []string {
 
 func diffTable(before, after *bench.Case) report.Table {
 	t := report.Table{
-		Columns: []report.Column{
-			{Name: "metric"},
-			{Name: "unit"},
-			{Name: "before", Numeric: true},
-			{Name: "after", Numeric: true},
-			{Name: "ratio", Numeric: true},
-			{Name: "interval", Numeric: true},
-			{Name: "verdict"},
-		},
-		Note: "Medians over the rounds; ratios with 95 % intervals. Differences below 3 % count as none.",
+		Columns: report.Columns(":metric", ":unit", "before", "after", "ratio", "interval", ":verdict"),
+		Note:    "Medians over the rounds; ratios with 95 % intervals. Differences below 3 % count as none.",
 	}
 	for _, m := range bench.Metrics() {
-		x, y := before.Values(m.Key), after.Values(m.Key)
+		x, y := before.Values(m), after.Values(m)
 		if len(x) == 0 || len(y) == 0 || bench.Median(x) == 0 && bench.Median(y) == 0 {
 			continue
 		}

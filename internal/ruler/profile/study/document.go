@@ -50,54 +50,23 @@ func totals(r *bench.Result) []caseTotals {
 			c.seconds += s.Seconds
 			c.ops += s.Ops
 			if s.Boundary != nil {
-				merge(c.boundary, s.Boundary, s.Ops)
+				c.boundary.Add(s.Boundary, s.Ops)
 			}
 			if s.Cold != nil && s.Cold.Boundary != nil {
 				if c.cold == nil {
 					c.cold = &bench.Boundary{ArrivalKnown: true}
 				}
-				merge(c.cold, s.Cold.Boundary, s.Cold.Ops)
+				c.cold.Add(s.Cold.Boundary, s.Cold.Ops)
 				c.coldOps += s.Cold.Ops
 				c.coldSecs += s.Cold.Seconds
 			}
 		}
 		if len(c.boundary.Segments) > 0 {
-			for i := range c.boundary.Inside {
-				c.boundary.Inside[i].MeanNs /= float64(max(c.ops, 1))
-			}
+			c.boundary.Divide(c.ops)
 			out = append(out, c)
 		}
 	}
 	return out
-}
-
-// merge adds a sample's boundary to a sum, whose parts inside the server are totals instead of
-// means.
-func merge(sum, b *bench.Boundary, ops int64) {
-	for i, s := range b.Segments {
-		if i == len(sum.Segments) {
-			sum.Segments = append(sum.Segments, bench.Segment{Name: s.Name, Hist: &measure.Hist{}})
-		}
-		sum.Segments[i].Hist.Merge(s.Hist)
-	}
-	sum.ArrivalKnown = sum.ArrivalKnown && b.ArrivalKnown
-	sum.Overtaken += b.Overtaken
-	sum.RoundTrips += b.RoundTrips
-	sum.Connects += b.Connects
-	sum.PoolMax = b.PoolMax
-	for _, p := range b.Inside {
-		at := slices.IndexFunc(sum.Inside, func(q bench.ServerPart) bool { return q.Name == p.Name && q.Source == p.Source })
-		if at < 0 {
-			at = len(sum.Inside)
-			sum.Inside = append(sum.Inside, bench.ServerPart{Name: p.Name, Source: p.Source, Nested: p.Nested})
-		}
-		sum.Inside[at].MeanNs += p.MeanNs * float64(ops)
-	}
-	for _, u := range b.Unavailable {
-		if !slices.Contains(sum.Unavailable, u) {
-			sum.Unavailable = append(sum.Unavailable, u)
-		}
-	}
 }
 
 // sections makes the sections of one result: the findings first, then the figures behind them.

@@ -242,11 +242,9 @@ const (
 func (p *Pass) tables() []report.Table {
 	if p.Tool == toolStrace {
 		t := report.Table{
-			Title: "System calls of the client",
-			Columns: []report.Column{
-				{Name: "call"}, {Name: "calls", Numeric: true}, {Name: "for each operation", Numeric: true}, {Name: "failed", Numeric: true}, {Name: "time, by strace", Unit: "s", Numeric: true},
-			},
-			Note: fmt.Sprintf("%d operations, including the warm-up.", p.Ops),
+			Title:   "System calls of the client",
+			Columns: report.Columns(":call", "calls", "for each operation", "failed", "time, by strace|s"),
+			Note:    fmt.Sprintf("%d operations, including the warm-up.", p.Ops),
 		}
 		for _, c := range p.Calls[:min(mostCalls, len(p.Calls))] {
 			t.Rows = append(t.Rows, report.Cells(c.Name, strconv.FormatInt(c.Calls, 10), bench.Figure(float64(c.Calls)/float64(max(1, p.Ops))), strconv.FormatInt(c.Errors, 10), fmt.Sprintf("%.3f", c.Seconds)))
@@ -263,7 +261,7 @@ func (p *Pass) tables() []report.Table {
 		}
 		t := report.Table{
 			Title:   "CPU time of the " + side.name + " by function",
-			Columns: []report.Column{{Name: "function"}, {Name: "of"}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "samples", Numeric: true}},
+			Columns: report.Columns(":function", ":of", "itself|%", "samples"),
 			Note:    fmt.Sprintf("%d samples in %.1f s, %d per second of CPU time, kernel and program.", side.of.Samples, side.of.Seconds, side.of.Hz),
 		}
 		for _, f := range side.of.Functions[:min(mostFunctions, len(side.of.Functions))] {

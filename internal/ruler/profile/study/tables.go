@@ -11,7 +11,7 @@ import (
 
 // detailTable shows one case's segments with percentiles.
 func detailTable(c caseTotals) report.Table {
-	t := report.Table{Title: "Segments of " + c.Name, Columns: []report.Column{{Name: "segment"}, {Name: "what it is"}, {Name: "share", Numeric: true}}}
+	t := report.Table{Title: "Segments of " + c.Name, Columns: report.Columns(":segment", ":what it is", "share")}
 	for _, name := range []string{"mean", "p50", "p95", "p99", "max"} {
 		t.Columns = append(t.Columns, report.Column{Name: name, Unit: "us", Numeric: true})
 	}
@@ -44,14 +44,8 @@ func sidesTable(r *bench.Result) []report.Table {
 // insideTable divides the segment server, as far as the server reports it.
 func insideTable(list []caseTotals) []report.Table {
 	t := report.Table{
-		Title: "Inside the server",
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "part"},
-			{Name: "mean", Unit: "us", Numeric: true},
-			{Name: "of send and server", Numeric: true},
-			{Name: "source"},
-		},
+		Title:   "Inside the server",
+		Columns: report.Columns(":case", ":part", "mean|us", "of send and server", ":source"),
 		Note: "A server can answer before the client's write returns, so its time is compared with send and server together. " +
 			"Parts in parentheses are included in others. The rest is not attributable: the network, the kernel, waiting for a processor, the protocol. " +
 			"The parts measured by eBPF can slightly exceed the whole, since a server starts before the client's write has ended.",
@@ -79,17 +73,9 @@ func insideTable(list []caseTotals) []report.Table {
 // coldTable shows the time before the windows.
 func coldTable(list []caseTotals) []report.Table {
 	t := report.Table{
-		Title: "Before the measured window: until the rate had settled",
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "seconds", Numeric: true},
-			{Name: "operations", Numeric: true},
-			{Name: "connections opened", Numeric: true},
-			{Name: "mean latency", Unit: "us", Numeric: true},
-			{Name: "in connect", Numeric: true},
-			{Name: "in queue", Numeric: true},
-		},
-		Note: "Sums over the rounds. The other figures do not include them.",
+		Title:   "Before the measured window: until the rate had settled",
+		Columns: report.Columns(":case", "seconds", "operations", "connections opened", "mean latency|us", "in connect", "in queue"),
+		Note:    "Sums over the rounds. The other figures do not include them.",
 	}
 	for _, c := range list {
 		if c.cold == nil || c.coldOps == 0 {
@@ -108,18 +94,9 @@ func coldTable(list []caseTotals) []report.Table {
 // processTable shows the CPU cost of an operation for client and server.
 func processTable(list []caseTotals) []report.Table {
 	t := report.Table{
-		Title: "Processes",
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "process"},
-			{Name: "user", Unit: "us/op", Numeric: true},
-			{Name: "system", Unit: "us/op", Numeric: true},
-			{Name: "cores busy", Numeric: true},
-			{Name: "memory", Unit: "MB", Numeric: true},
-			{Name: "waits", Unit: "/op", Numeric: true},
-			{Name: "preemptions", Unit: "/op", Numeric: true},
-		},
-		Note: "Waits are voluntary context switches, preemptions involuntary ones. The client is this whole process, including a relay if there is one.",
+		Title:   "Processes",
+		Columns: report.Columns(":case", ":process", "user|us/op", "system|us/op", "cores busy", "memory|MB", "waits|/op", "preemptions|/op"),
+		Note:    "Waits are voluntary context switches, preemptions involuntary ones. The client is this whole process, including a relay if there is one.",
 	}
 	for _, c := range list {
 		for _, role := range []string{bench.RoleClient, bench.RoleServer} {

@@ -121,14 +121,9 @@ func cpuText(p *profile.Profile, b *measure.CPUBreakdown) string {
 // which overlap.
 func CategoryTable(b *measure.CPUBreakdown) report.Table {
 	t := report.Table{
-		Title: "CPU time by category",
-		Columns: []report.Column{
-			{Name: "category"},
-			{Name: "exclusive", Unit: "%", Numeric: true},
-			{Name: "CPU time", Unit: "s", Numeric: true},
-			{Name: "anywhere on the stack", Unit: "%", Numeric: true},
-		},
-		Note: "Exclusive: each sample counts once, for what was nearest to its leaf. Anywhere on the stack: shares overlap, and their sum means nothing.",
+		Title:   "CPU time by category",
+		Columns: report.Columns(":category", "exclusive|%", "CPU time|s", "anywhere on the stack|%"),
+		Note:    "Exclusive: each sample counts once, for what was nearest to its leaf. Anywhere on the stack: shares overlap, and their sum means nothing.",
 	}
 	shares := make([]float64, len(b.Categories))
 	for i, c := range b.Categories {
@@ -185,9 +180,7 @@ func CategoryChart(title string, b *measure.CPUBreakdown) report.Chart {
 }
 
 func siteTable(title string, sites []measure.Site) report.Table {
-	t := report.Table{Title: title, Columns: []report.Column{
-		{Name: "function"}, {Name: "itself", Unit: "%", Numeric: true}, {Name: "with its callees", Unit: "%", Numeric: true},
-	}}
+	t := report.Table{Title: title, Columns: report.Columns(":function", "itself|%", "with its callees|%")}
 	for _, s := range sites {
 		t.Rows = append(t.Rows, report.Cells(s.Function, fmt.Sprintf("%.1f", 100*s.Flat), fmt.Sprintf("%.1f", 100*s.Cumulative)))
 	}
@@ -279,9 +272,7 @@ func lineTable(p *profile.Profile, kind, objects string) (report.Table, error) {
 		}
 		return strings.Compare(a.name, b.name)
 	})
-	t := report.Table{Title: "Memory by the line that allocated it", Columns: []report.Column{
-		{Name: "site"}, {Name: "memory", Unit: "kB", Numeric: true}, {Name: "share", Unit: "%", Numeric: true}, {Name: "objects", Numeric: true}, {Name: "size of one", Unit: "B", Numeric: true},
-	}}
+	t := report.Table{Title: "Memory by the line that allocated it", Columns: report.Columns(":site", "memory|kB", "share|%", "objects", "size of one|B")}
 	for _, s := range all[:min(mostSites, len(all))] {
 		each := "-"
 		if s.objects > 0 {
