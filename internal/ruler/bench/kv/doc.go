@@ -3,7 +3,7 @@
 // and statistics.
 //
 // The experiments are those of reference report 2 (delays of batches, pendings, validation), and
-// the questions that it leaves open: whether a longer run is as fast, what conflicts, distance
-// and durability cost, and how another store does under the same load. Every replica is a
-// separate process; each row states its durability; every answer to a read is checked.
+// the questions that it leaves open: whether a longer run is as fast, what distance and
+// durability cost, and how another store does under the same load. Every replica is a separate
+// process; each row states its durability; every answer to a read is checked.
 package kvbench

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ func findings(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	valid := validCases(results)
 	for _, rule := range []func([]*bench.Result) []bench.Finding{
-		kvSpread, kvSame, kvKnee, kvLength, kvPresets, kvDistance, kvConflicts, kvPeers, kvCells, kvDurability,
+		kvSpread, kvSame, kvKnee, kvLength, kvPresets, kvDistance, kvPeers, kvCells, kvDurability,
 	} {
 		out = append(out, rule(valid)...)
 	}
@@ -244,39 +243,6 @@ func kvDistance(results []*bench.Result) []bench.Finding {
 func milliseconds(text string) (float64, error) {
 	d, err := time.ParseDuration(text)
 	return float64(d) / 1e6, err
-}
-
-// kvConflicts says what conflicts on one key cost.
-func kvConflicts(results []*bench.Result) []bench.Finding {
-	var out []bench.Finding
-	for _, r := range bench.Where(results, "scenario", "conflicts") {
-		var none, most *bench.Case
-		top := 0.0
-		for _, c := range r.Cases {
-			v, err := strconv.ParseFloat(c.Factors["conflicts"], 64)
-			switch {
-			case err != nil:
-			case v == 0:
-				none = c
-			case v > top:
-				most, top = c, v
-			}
-		}
-		if none == nil || most == nil || none.Rate() == 0 {
-			continue
-		}
-		f := bench.Finding{
-			ID: "kv-conflicts", Severity: bench.Info,
-			Claim: fmt.Sprintf("%s: with %g %% of the operations on one key the rate is %.0f %% of that without, and strong writes take %.2g times as long at the median.",
-				r.Experiment.Factors["preset"], top, 100*most.Rate()/none.Rate(), most.Summary["strong_write_p50"].Median/none.Summary["strong_write_p50"].Median),
-			Evidence: []string{none.PerSecond("ops/s"), most.PerSecond("ops/s")},
-		}
-		if c, err := bench.Compare(none, most, "rate"); err != nil || c.Verdict == bench.CannotTell {
-			f.Claim = fmt.Sprintf("%s: cannot tell the cost of having %g %% of the operations on one key.", r.Experiment.Factors["preset"], top)
-		}
-		out = append(out, f)
-	}
-	return out
 }
 
 // kvPeers compares weir with another store at each number of clients.

@@ -82,9 +82,6 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 		{"kv-distance", "nowhere", []*bench.Result{wan("0s", ms, 2*ms), wan("10ms", 20*ms, 20*ms)}, "certainly faster at none of the measured distances"},
 		{"kv-distance", "one protocol", one("wan", "replicas=3 rtt=10ms", kvCase("raft", "", 100, ms)), ""},
 
-		{"kv-conflicts", "they cost", one("conflicts", "preset=curp-ht", kvCase("0 %", "conflicts=0", 1000, ms), kvCase("50 %", "conflicts=50", 700, ms), kvCase("100 %", "conflicts=100", 500, 3*ms)), "info: curp-ht: with 100 % of the operations on one key the rate is 50 % of that without, and strong writes take 3 times as long"},
-		{"kv-conflicts", "skew is none", one("conflicts", "preset=raft-ht", kvCase("0", "skew=0", 1000, ms), kvCase("1", "skew=1", 700, ms)), ""},
-
 		{"kv-peers", "faster", []*bench.Result{
 			kvResult("etcd", "streams=1", kvCase("etcd", "", 100, 9*ms), kvCase("weir", "", 300, 3*ms)),
 			kvResult("etcd", "streams=60", kvCase("etcd", "", 100, 9*ms), kvCase("weir", "", 600, 3*ms)),

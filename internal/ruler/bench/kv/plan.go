@@ -16,26 +16,25 @@ import (
 
 // The groups of experiments, in the order in which they run.
 const (
-	Delay     = "delay"     // fixed delays of batches and none, under the load of report 2
-	Validate  = "validate"  // the best of them again, round by round
-	Tunings   = "tunings"   // the settings that report 2 recommends, and its steps to them
-	Grid      = "grid"      // operations in flight per session x delays of batches
-	Writer    = "writer"    // delays of messages between replicas, changed while they run
-	CPU       = "cpu"       // where the CPU time of replicas goes
-	Pendings  = "pendings"  // operations in flight per session
-	Threads   = "threads"   // sessions
-	Conflicts = "conflicts" // operations on a single key, and skew
-	Length    = "length"    // ten times as many operations
-	Presets   = "presets"   // the five protocols compared
-	WAN       = "wan"       // the same at a distance, with 3 and 5 replicas
-	Etcd      = "etcd"      // etcd under the same load
-	Cells     = "cells"     // no delay and fixed ones by distance, clients and durability
-	Single    = "single"    // one client with one operation in flight
+	Delay    = "delay"    // fixed delays of batches and none, under the load of report 2
+	Validate = "validate" // the best of them again, round by round
+	Tunings  = "tunings"  // the settings that report 2 recommends, and its steps to them
+	Grid     = "grid"     // operations in flight per session x delays of batches
+	Writer   = "writer"   // delays of messages between replicas, changed while they run
+	CPU      = "cpu"      // where the CPU time of replicas goes
+	Pendings = "pendings" // operations in flight per session
+	Threads  = "threads"  // sessions
+	Length   = "length"   // ten times as many operations
+	Presets  = "presets"  // the five protocols compared
+	WAN      = "wan"      // the same at a distance, with 3 and 5 replicas
+	Etcd     = "etcd"     // etcd under the same load
+	Cells    = "cells"    // no delay and fixed ones by distance, clients and durability
+	Single   = "single"   // one client with one operation in flight
 )
 
 // groups lists them.
 func groups() []string {
-	return []string{Delay, Validate, Tunings, Grid, Writer, CPU, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
+	return []string{Delay, Validate, Tunings, Grid, Writer, CPU, Pendings, Threads, Length, Presets, WAN, Etcd, Cells, Single}
 }
 
 // Plan says how much to run.
@@ -54,10 +53,8 @@ type Plan struct {
 	GridPendings, GridDelays, PeerDelays []int
 	// Profile is the shortest length of a round of CPU.
 	Profile time.Duration
-	// Pendings and Threads are levels to sweep, and so are the percentages Conflicts and the
-	// exponents Skews.
+	// Pendings and Threads are levels to sweep.
 	Pendings, Threads []int
-	Conflicts, Skews  []float64
 	// ShortOps and LongOps are the operations per session in the two runs of Length.
 	ShortOps, LongOps int64
 	// RTTs are the round trips between replicas of WAN, Sizes its cluster sizes.
@@ -101,7 +98,7 @@ func Plans() map[string]Plan {
 	return map[string]Plan{
 		"smoke": {
 			Hasty: true, Rounds: 1, SweepRounds: 1, ValidationRounds: 2, Warmup: 20 * time.Millisecond, Duration: 100 * time.Millisecond,
-			Keys: 100, Delays: []int{150}, GridPendings: []int{5, 15}, GridDelays: []int{0, 150}, PeerDelays: []int{150}, Profile: time.Second, Pendings: []int{5, 15}, Threads: []int{1, 4}, Conflicts: []float64{0, 50}, Skews: []float64{0, 0.9},
+			Keys: 100, Delays: []int{150}, GridPendings: []int{5, 15}, GridDelays: []int{0, 150}, PeerDelays: []int{150}, Profile: time.Second, Pendings: []int{5, 15}, Threads: []int{1, 4},
 			ShortOps: 50, LongOps: 500, RTTs: ms(0, 10), Sizes: []int{3}, Clients: []int{4},
 			CellRTTs: ms(0), CellClients: []int{4}, CellDelays: []int{150},
 		},
@@ -109,7 +106,7 @@ func Plans() map[string]Plan {
 			Rounds: 2, SweepRounds: 3, ValidationRounds: 5, Warmup: 300 * time.Millisecond, Duration: time.Second,
 			Keys: 10_000, Delays: []int{0, 25, 50, 75, 100, 150}, GridPendings: []int{5, 15}, GridDelays: []int{0, 150}, PeerDelays: []int{50, 150},
 			Profile: 4 * time.Second, Pendings: []int{5, 15, 30}, Threads: []int{1, 4, 16},
-			Conflicts: []float64{0, 50}, Skews: []float64{0, 0.99}, ShortOps: 10_000, LongOps: 100_000,
+			ShortOps: 10_000, LongOps: 100_000,
 			RTTs: ms(0, 10), Sizes: []int{3}, Clients: []int{1, 60},
 			CellRTTs: ms(0, 10), CellClients: []int{1, 60}, CellDelays: []int{50, 150},
 		},
@@ -117,7 +114,7 @@ func Plans() map[string]Plan {
 			Rounds: 5, SweepRounds: 6, ValidationRounds: 5, Warmup: 500 * time.Millisecond, Duration: 2 * time.Second,
 			Keys: 10_000, Delays: []int{0, 25, 50, 75, 100, 150}, GridPendings: []int{5, 10, 15, 20, 30}, GridDelays: []int{0, 25, 50, 75, 100, 150},
 			PeerDelays: []int{25, 50, 75, 100, 150, 500}, Profile: 10 * time.Second, Pendings: []int{5, 10, 15, 20, 30}, Threads: []int{1, 2, 4, 8, 16, 60},
-			Conflicts: []float64{0, 2, 10, 50, 100}, Skews: []float64{0, 0.5, 0.9, 0.99, 1.2}, ShortOps: 10_000, LongOps: 100_000,
+			ShortOps: 10_000, LongOps: 100_000,
 			RTTs: ms(0, 1, 10, 50), Sizes: []int{3, 5}, Clients: []int{1, 16, 60, 256},
 			CellRTTs: ms(0, 1, 10, 50), CellClients: []int{1, 16, 60, 256, 1024}, CellDelays: []int{50, 150, 500}, CellMemory: true,
 		},

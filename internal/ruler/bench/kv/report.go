@@ -17,7 +17,6 @@ func (o *Outcome) Report() *report.Doc {
 	}
 	sections := o.sections()
 	d := o.Layout("weir kv: delays, protocols, distance, durability", subtitle, findings(o.Results), sections...)
-	d.Findings = append(d.Findings, o.referenceFindings()...)
 	for i, r := range o.Results {
 		d.Sections[len(sections)+i].Tables[0] = caseTable([]*bench.Result{r}, columns)
 	}
@@ -32,28 +31,6 @@ func (o *Outcome) Brief() *report.Doc {
 		sections[i].Charts = nil
 	}
 	return suite.Shorten(o.Report(), sections, o.LeftOut())
-}
-
-// referenceFindings compare cases with published figures.
-func (o *Outcome) referenceFindings() []report.Finding {
-	var out []report.Finding
-	for _, r := range o.Results {
-		for _, g := range o.Reference.of(r.Experiment.Factors["scenario"]) {
-			c := r.Find(g.Case)
-			if c == nil || g.Rate == 0 || c.Summary["rate"].Median == 0 {
-				continue
-			}
-			out = append(out, report.Finding{
-				Claim: fmt.Sprintf("%s, %s: %.2g times the %s ops/s of %s, whose figure is %s.",
-					r.Experiment.Name, c.Name, c.Summary["rate"].Median/g.Rate, bench.Figure(g.Rate), g.System, notMeasured),
-				Evidence: []string{
-					fmt.Sprintf("here: %s ops/s, durability %s", bench.Figure(c.Summary["rate"].Median), r.Factor(c, "durability")),
-					fmt.Sprintf("there: durability %s; %s", o.Reference.Durability, o.Reference.Source),
-				},
-			})
-		}
-	}
-	return out
 }
 
 // sections are the targets and one section for each group.
@@ -77,8 +54,6 @@ func (o *Outcome) sections() []report.Section {
 		{CPU, "CPU time of the replicas", "Profiles of all replicas together, taken while the round was measured; a profile interrupts a replica a hundred times per second of its CPU time.", o.fillCPU},
 		{Pendings, "Pending operations", "How many operations each session has in flight.", cases(columns, sweepCharts("pendings", "operations in flight in each session"))},
 		{Threads, "Sessions", "How many sessions there are, each on its own connection.", cases(columns, sweepCharts("streams", "sessions"))},
-		{Conflicts, "Conflicts and skew", "Half of the operations are writes. A conflict is an operation on the one key that all sessions use.", cases(columns,
-			sweepCharts("conflicts", "percent of operations on one key"), sweepCharts("skew", "exponent of Zipf's law"))},
 		{Length, "Long runs", "Ten times as many operations, each on a new cluster.", cases(columns, bench.SeriesChart)},
 		{Presets, "Presets", "The protocols at the load of reference report 2, on one machine.", cases(columns,
 			bars("Throughput by preset", "operations per second", "rate"), bars("Median latency by preset", "ms", "strong_p50", "weak_p50"))},
@@ -93,9 +68,6 @@ func (o *Outcome) sections() []report.Section {
 		}
 		section := report.Section{Title: s.title, Text: []string{s.text}}
 		s.fill(&section, results)
-		if s.group != Delay && s.group != Validate {
-			section.Tables = append(section.Tables, referenceTable(o.Reference, s.group)...)
-		}
 		out = append(out, section)
 	}
 	return out
@@ -118,14 +90,14 @@ func cases(columns []string, charts ...func(*bench.Result) []report.Chart) fill 
 
 func (o *Outcome) fillDelay(s *report.Section, results []*bench.Result) {
 	for _, r := range results {
-		s.Tables = append(s.Tables, delayTable(r, o.Reference))
+		s.Tables = append(s.Tables, delayTable(r))
 		s.Charts = append(s.Charts, delayChart(r)...)
 	}
 }
 
 func (o *Outcome) fillValidation(s *report.Section, results []*bench.Result) {
 	for _, r := range results {
-		s.Tables = append(s.Tables, validationTable(r, o.Reference))
+		s.Tables = append(s.Tables, validationTable(r))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 type shape struct {
 	streams, pendings int
 	weak, write       float64 // percent
-	skew, conflict    float64
+	skew              float64
 	place             kvload.Place
 	client            Client
 	path              Path
@@ -43,7 +43,7 @@ func (s shape) factors() map[string]string {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	f := map[string]string{
 		"streams": strconv.Itoa(s.streams), "pendings": strconv.Itoa(s.pendings), "weak": num(s.weak), "writes": num(s.write),
-		"skew": num(s.skew), "conflicts": num(s.conflict), "place": s.place.String(), "client": string(s.client), "path": string(s.path),
+		"skew": num(s.skew), "conflicts": "0", "place": s.place.String(), "client": string(s.client), "path": string(s.path),
 	}
 	if s.count > 0 {
 		f["ops"] = strconv.FormatInt(s.count, 10)
@@ -131,7 +131,7 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 		Driver: driver, Streams: s.shape.streams, Pendings: s.shape.pendings,
 		Workload: kvload.Workload{
 			WeakPercent: s.shape.weak, WritePercent: s.shape.write, Keys: p.Keys, Skew: s.shape.skew,
-			ConflictPercent: s.shape.conflict, Seed: uint64(round + 1),
+			Seed: uint64(round + 1),
 		},
 		Warmup: p.Warmup, Duration: p.Duration, Count: s.shape.count * int64(s.shape.streams),
 		Watch: map[string]func() (measure.Usage, error){bench.RoleServer: st.usage},
@@ -140,7 +140,7 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 		load.Duration = 0
 	}
 	if !r.loaded {
-		if err := driver.Load(ctx, load.Workload.Values()); err != nil {
+		if err := kvload.Fill(ctx, driver, load.Workload.Values()); err != nil {
 			return none, err
 		}
 		r.loaded = true

@@ -39,8 +39,6 @@ type Options struct {
 	// Floor adds the floor to the experiments on presets, under etcd's load, and on single
 	// operations.
 	Floor bool
-	// Reference holds figures of another system to show; may be nil.
-	Reference *Reference
 
 	// start starts a cluster. Default: real ones.
 	start func(context.Context, cluster) (store, error)
@@ -53,7 +51,6 @@ type Options struct {
 // Outcome is everything that the benchmark measured.
 type Outcome struct {
 	suite.Outcome `json:"-"`
-	Reference     *Reference         `json:"reference,omitempty"` // not measured in this run
 	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
 }
 
@@ -73,7 +70,7 @@ func (o *Outcome) ProfileFiles() []string { return suite.ProfileFiles(o.Profiles
 
 // Run runs the steps of the plan. With an error it returns what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
-	out := &Outcome{Reference: o.Reference}
+	out := &Outcome{}
 	r := &run{out: out}
 	if r.Runner, err = suite.NewRunner(o.Options, &out.Outcome); err != nil {
 		return nil, err

@@ -61,10 +61,6 @@ func (r *run) steps() []suite.Step {
 	add(CPU, CPU, r.cpu)
 	add(Pendings, "pendings", r.pendings)
 	add(Threads, "threads", r.threads)
-	for _, preset := range conflicting {
-		add(Conflicts, "conflicts-"+preset, func(ctx context.Context) error { return r.conflicts(ctx, preset) })
-		add(Conflicts, "skew-"+preset, func(ctx context.Context) error { return r.skew(ctx, preset) })
-	}
 	add(Length, "length", r.length)
 	add(Presets, "presets", r.presets)
 	for _, size := range p.Sizes {
@@ -245,35 +241,6 @@ func (r *run) threads(ctx context.Context) error {
 
 func sessions(n int) string { return report.Plural(n, "session", "sessions") }
 
-// conflicting are the presets whose behaviour under conflicts is measured: one with the fast
-// path and one without.
-var conflicting = []string{"raft-ht", "curp-ht"}
-
-// conflicts sweeps the share of operations on one key. Half of the operations are writes: reads
-// alone do not conflict.
-func (r *run) conflicts(ctx context.Context, preset string) error {
-	c := r.usual().of(preset)
-	var sides []side
-	for _, p := range r.o.Plan.Conflicts {
-		s := r.reportShape()
-		s.write, s.skew, s.conflict = 50, 0, p
-		sides = append(sides, side{name: fmt.Sprintf("%g %% conflicts", p), cluster: c, shape: s})
-	}
-	return r.measure(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations on a single key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
-}
-
-// skew sweeps the skew of keys, half of the operations writes.
-func (r *run) skew(ctx context.Context, preset string) error {
-	c := r.usual().of(preset)
-	var sides []side
-	for _, z := range r.o.Plan.Skews {
-		s := r.reportShape()
-		s.write, s.skew = 50, z
-		sides = append(sides, side{name: fmt.Sprintf("skew %g", z), cluster: c, shape: s})
-	}
-	return r.measure(ctx, r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, sides...))
-}
-
 // length compares a run with one of ten times as many operations, each on a new cluster.
 func (r *run) length(ctx context.Context) error {
 	var sides []side
@@ -300,8 +267,7 @@ func (r *run) presets(ctx context.Context) error {
 }
 
 // wan compares the protocols at a distance. Each replica has a session close to it, as when
-// clients are served by the nearest one. Keys are uniform, so that operations hardly conflict:
-// another experiment measures conflicts.
+// clients are served by the nearest one. Keys are uniform, so that operations hardly conflict.
 func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration) error {
 	var sides []side
 	for _, p := range presetNames {

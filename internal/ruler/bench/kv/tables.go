@@ -75,7 +75,7 @@ func status(r *bench.Result, c *bench.Case) report.Cell {
 
 // delayTable is the table of reference report 2: average throughput, weak and strong median,
 // status, and in addition the durability and how much the rounds differ.
-func delayTable(r *bench.Result, ref *Reference) report.Table {
+func delayTable(r *bench.Result) report.Table {
 	t := report.Table{
 		Title: "Averages of " + bench.Rounds(r.Experiment.Rounds),
 		Columns: report.Columns(":delay", ":durability", "average throughput|ops/s", "slowest - fastest round|ops/s", "weak median|ms", "strong median|ms",
@@ -95,14 +95,8 @@ func delayTable(r *bench.Result, ref *Reference) report.Table {
 			status(r, c),
 		})
 	}
-	for _, g := range ref.of(Delay) {
-		t.Rows = append(t.Rows, report.Cells(g.Case+", "+g.System, ref.Durability, known(g.Rate), "-", known(g.WeakP50), known(g.StrongP50), notMeasured))
-	}
 	return t
 }
-
-// notMeasured labels published figures.
-const notMeasured = "not measured in this run"
 
 func bestByMean(r *bench.Result) *bench.Case {
 	var best *bench.Case
@@ -117,7 +111,7 @@ func bestByMean(r *bench.Result) *bench.Case {
 
 // validationTable lists every round of a result, and their average, minimum, maximum, range and
 // variance.
-func validationTable(r *bench.Result, ref *Reference) report.Table {
+func validationTable(r *bench.Result) report.Table {
 	t := report.Table{
 		Title:   "Round by round",
 		Columns: []report.Column{{Name: "round"}},
@@ -171,34 +165,7 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	for _, g := range ref.of(Validate) {
-		row := report.Cells(g.Case+", "+g.System+", "+notMeasured, known(g.Rate), known(g.WeakP50))
-		for len(row) < len(t.Columns) {
-			row = append(row, report.Cell{Text: "-"})
-		}
-		t.Rows = append(t.Rows, row)
-	}
 	return t
-}
-
-// referenceTable lists figures of another system for a group; nil if there are none.
-func referenceTable(ref *Reference, group string) []report.Table {
-	t := report.Table{
-		Columns: report.Columns(":case", ":system", ":durability", "throughput|ops/s", "strong median|ms", "strong p99|ms", "weak median|ms"),
-	}
-	for _, g := range ref.of(group) {
-		t.Title = "Figures of another system, " + notMeasured
-		t.Note = "From " + ref.Source + ". " + ref.Note
-		t.Rows = append(t.Rows, report.Cells(g.Case, g.System, ref.Durability, known(g.Rate), known(g.StrongP50), known(g.StrongP99), known(g.WeakP50)))
-	}
-	return t.When(len(t.Rows) > 0)
-}
-
-func known(v float64) string {
-	if v == 0 {
-		return "-"
-	}
-	return bench.Figure(v)
 }
 
 // median formats the median of a metric.

@@ -36,10 +36,10 @@ func Bench() suite.Bench {
 type command struct {
 	suite.Flags
 	overrides
-	presets, targets              []string
-	client, path, etcd, reference string
-	procs                         int
-	floor                         bool
+	presets, targets   []string
+	client, path, etcd string
+	procs              int
+	floor              bool
 }
 
 func newCommand() *cobra.Command {
@@ -58,7 +58,6 @@ benchmark on them:
   cpu        where the CPU time of replicas goes
   pendings   operations in flight in each session
   threads    sessions
-  conflicts  operations that meet at one key, and skew, with and without fast path
   length     10,000 and 100,000 operations in each session
   presets    raft, raft-ht, curp, curp-ht, curp-ho side by side
   wan        the same with a round trip of 0 to 50 ms, 3 and 5 replicas
@@ -67,13 +66,9 @@ benchmark on them:
   single     one client with one operation
 
 The sides of each comparison take turns. Every answer to a read is checked; a round
-with wrong answers is invalid, and the exit code is then 3.
-
---reference shows figures of another system beside weir's, from a YAML file, labelled
-as not measured in this run.`,
+with wrong answers is invalid, and the exit code is then 3.`,
 		Example: `  weir bench kv --plan mini
   weir bench kv --plan full --out out/kv --resume
-  weir bench kv --experiments delay,validate --reference report-2.yaml
   weir bench kv --experiments delay --delays 0,50,150 --preset curp-ho,raft-ht --target 'weak_p50<=2,rate>=23000'
   WEIR_ETCD_BIN=/opt/etcd/etcd weir bench kv --experiments etcd`,
 		Args: cobra.NoArgs,
@@ -117,7 +112,6 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.IntVar(&c.procs, "procs", 0, "GOMAXPROCS of the client and of each replica (default a quarter of this machine's processors, at least 1)")
 	f.BoolVar(&c.floor, "floor", false, "also measure the minimum that a durable store needs: a table in memory with one log, and with three logs of which a majority is flushed")
 	f.StringVar(&c.etcd, "etcd", "", "etcd program to compare with (default: the installed one)")
-	f.StringVar(&c.reference, "reference", "", "YAML `FILE` with figures of another system, to show beside weir's")
 }
 
 // options checks the flags against each other.
@@ -160,26 +154,12 @@ func (c *command) options() (o Options, err error) {
 	if o.Options, err = c.Options("kv", Steps(o)); err != nil {
 		return o, err
 	}
-	if c.reference != "" {
-		if o.Reference, err = readReference(c.reference); err != nil {
-			return o, fmt.Errorf("--reference: %w", err)
-		}
-	}
 	o.Floor = c.floor
 	o.Etcd, o.Version = c.etcd, version.Current().Version
 	if o.Binary, err = os.Executable(); err != nil {
 		return o, fmt.Errorf("find this program: %w", err)
 	}
 	return o, nil
-}
-
-func readReference(path string) (*Reference, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return ReadReference(f)
 }
 
 // medians are the median latencies of a sample by class.

@@ -59,9 +59,6 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 			return len(o.Limits) == 2 && *o.Limits[0].Max == 2 && o.Limits[0].Min == nil && *o.Limits[1].Min == 23000 && o.Limits[1].Max == nil
 		},
 		"--out here --resume": func(o Options) bool { return o.Out == "here" && o.Resume },
-		"--reference testdata/report-2.yaml": func(o Options) bool {
-			return len(o.Reference.Figures) == 8
-		},
 	} {
 		if o, err := optionsOf(t, line); err != nil || !check(o) {
 			t.Errorf("%q: %+v, %v", line, o, err)
@@ -71,25 +68,24 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 
 func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 	for line, want := range map[string]string{
-		"--plan none":              "--plan",
-		"--experiments delay,all":  `no experiment "all": want one or more of delay, validate, tunings, grid, writer, cpu, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
-		"--preset paxos":           "--preset",
-		"--preset raft,raft":       "--preset names raft twice",
-		"--delays 10,10":           "--delays names 10 twice",
-		"--delays -1":              "--delays -1: want at least 0",
-		"--delays 0,20000":         "--delays 20000: want at most 10000, which is 10 ms",
-		"--peer-delays 0":          "--peer-delays 0: want at least 1",
-		"--peer-delays 10001":      "--peer-delays 10001: want at most 10000",
-		"--sessions 0":             "--sessions 0: want at least 1",
-		"--ops 10,5":               "--ops: the long run of 5 is not longer",
-		"--ops 1,2,3":              "--ops: 3 numbers",
-		"--target weak_p50":        "--target: \"weak_p50\": want a figure and its limit",
-		"--target speed<=2":        "no figure is called",
-		"--client carrier":         "--client",
-		"--path scenic":            "--path",
-		"--rounds -1":              "must not be negative",
-		"--resume":                 "--resume: name the directory",
-		"--reference /nonexistent": "--reference",
+		"--plan none":             "--plan",
+		"--experiments delay,all": `no experiment "all": want one or more of delay, validate, tunings, grid, writer, cpu, pendings, threads, length,`,
+		"--preset paxos":          "--preset",
+		"--preset raft,raft":      "--preset names raft twice",
+		"--delays 10,10":          "--delays names 10 twice",
+		"--delays -1":             "--delays -1: want at least 0",
+		"--delays 0,20000":        "--delays 20000: want at most 10000, which is 10 ms",
+		"--peer-delays 0":         "--peer-delays 0: want at least 1",
+		"--peer-delays 10001":     "--peer-delays 10001: want at most 10000",
+		"--sessions 0":            "--sessions 0: want at least 1",
+		"--ops 10,5":              "--ops: the long run of 5 is not longer",
+		"--ops 1,2,3":             "--ops: 3 numbers",
+		"--target weak_p50":       "--target: \"weak_p50\": want a figure and its limit",
+		"--target speed<=2":       "no figure is called",
+		"--client carrier":        "--client",
+		"--path scenic":           "--path",
+		"--rounds -1":             "must not be negative",
+		"--resume":                "--resume: name the directory",
 	} {
 		if _, err := optionsOf(t, line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error that says %q", line, err, want)

@@ -3,7 +3,6 @@ package kvload
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
 )
 
@@ -66,8 +65,9 @@ type Driver interface {
 	// Open opens the session of a stream, numbered from 0, with at most pendings operations in
 	// flight.
 	Open(ctx context.Context, stream, pendings int) (Client, error)
-	// Load stores values before a run.
-	Load(ctx context.Context, values iter.Seq2[string, []byte]) error
+	// Near returns a driver whose sessions are as close to the leader as can be, without an
+	// artificial distance: to store values before a run.
+	Near() Driver
 	// Promises are the guarantees of the store's sessions.
 	Promises() Promises
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"sync"
 
@@ -82,21 +81,8 @@ func (d *Etcd) leader(ctx context.Context) (string, error) {
 	return "", errors.New("no member is the leader")
 }
 
-// Load implements Driver: a hundred values in a transaction.
-func (d *Etcd) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
-	client, err := dialEtcd(d.Endpoints...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var puts []clientv3.Op
-	add := func(key string, value []byte) { puts = append(puts, clientv3.OpPut(key, string(value))) }
-	return inBatches(values, add, func() error {
-		_, err := client.Txn(ctx).Then(puts...).Commit()
-		puts = puts[:0]
-		return err
-	})
-}
+// Near implements Driver.
+func (d *Etcd) Near() Driver { return &Etcd{Endpoints: d.Endpoints} }
 
 // etcdClient is one client with a goroutine for each operation in flight, since etcd's calls
 // block.

@@ -20,7 +20,7 @@ func betweenElections(t *testing.T, d *Etcd, w Workload) *bench.Sample {
 	t.Helper()
 	for deadline := time.Now().Add(labtest.Patience); ; {
 		var o *Outcome
-		err := d.Load(t.Context(), w.Values())
+		err := Fill(t.Context(), d, w.Values())
 		if err == nil {
 			o, err = Run(t.Context(), Config{Driver: d, Streams: 3, Pendings: 4, Count: 300, Workload: w})
 		}

@@ -3,7 +3,6 @@ package kvload
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"sync"
 	"time"
@@ -29,14 +28,7 @@ func newFake(takes time.Duration) *fake {
 
 func (f *fake) Promises() Promises { return f.promises }
 
-func (f *fake) Load(_ context.Context, values iter.Seq2[string, []byte]) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for k, v := range values {
-		f.values[k] = append([]byte(nil), v...)
-	}
-	return nil
-}
+func (f *fake) Near() Driver { return f }
 
 func (f *fake) snapshot() map[string][]byte {
 	f.mu.Lock()

@@ -3,7 +3,6 @@ package kvload
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net"
 	"sync/atomic"
 )
@@ -40,24 +39,4 @@ func (l *line) Close() error {
 		return nil
 	}
 	return l.conn.Close()
-}
-
-// inBatches passes values on, a hundred at a time.
-func inBatches(values iter.Seq2[string, []byte], add func(key string, value []byte), flush func() error) error {
-	const batch = 100
-	n := 0
-	for key, value := range values {
-		add(key, value)
-		if n++; n%batch == 0 {
-			if err := flush(); err != nil {
-				return fmt.Errorf("load values: %w", err)
-			}
-		}
-	}
-	if n%batch > 0 {
-		if err := flush(); err != nil {
-			return fmt.Errorf("load values: %w", err)
-		}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"sync/atomic"
 	"time"
 
@@ -63,46 +62,8 @@ func (d *Native) Open(ctx context.Context, stream, _ int) (Client, error) {
 // warmKey is written by each session before a run.
 const warmKey = "weir:bench:session"
 
-// loadWindow is how many values are in flight at once.
-const loadWindow = 256
-
-// Load implements Driver.
-func (d *Native) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
-	client, err := kv.Open(ctx, d.Addrs, kv.Options{})
-	if err != nil {
-		return err
-	}
-	answers := make(chan error, loadWindow)
-	await := func() error {
-		select {
-		case err := <-answers:
-			return err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	underway := 0
-	for key, value := range values {
-		if underway == loadWindow && err == nil {
-			err = await()
-			underway--
-		}
-		if err == nil {
-			err = client.Issue(kv.Put(key, append([]byte(nil), value...)), func(_ kv.Result, err error) { answers <- err })
-		}
-		if err != nil {
-			break
-		}
-		underway++
-	}
-	for ; underway > 0 && err == nil; underway-- {
-		err = await()
-	}
-	if err != nil {
-		err = fmt.Errorf("load values: %w", err)
-	}
-	return errors.Join(err, d.end(client))
-}
+// Near implements Driver.
+func (d *Native) Near() Driver { return &Native{Addrs: d.Addrs} }
 
 // endPatience is how long a client waits for the cluster to end its session.
 const endPatience = time.Second

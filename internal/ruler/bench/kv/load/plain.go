@@ -3,9 +3,7 @@ package kvload
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"iter"
 )
 
 // Plain drives the floor of weir bench kv: a table of values behind a connection for
@@ -37,36 +35,8 @@ func (d *Plain) Open(ctx context.Context, _, _ int) (Client, error) {
 	return &plainClient{line: line{conn: conn}, in: make([]byte, 64<<10)}, nil
 }
 
-// Load implements Driver.
-func (d *Plain) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
-	c, err := d.Open(ctx, 0, loadWindow)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	underway := 0
-	var failed error
-	poll := func() error {
-		return errors.Join(c.Poll(func(_ int, a Answer) {
-			underway--
-			failed = errors.Join(failed, a.Err)
-		}), failed)
-	}
-	for key, value := range values {
-		c.Issue(0, &Op{Class: StrongWrite, Key: key, Value: value})
-		if underway++; underway == loadWindow {
-			if err := poll(); err != nil {
-				return fmt.Errorf("load values: %w", err)
-			}
-		}
-	}
-	for underway > 0 {
-		if err := poll(); err != nil {
-			return fmt.Errorf("load values: %w", err)
-		}
-	}
-	return nil
-}
+// Near implements Driver.
+func (d *Plain) Near() Driver { return d }
 
 type plainClient struct {
 	line

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"sync/atomic"
 	"time"
 )
@@ -118,31 +117,8 @@ func askRole(ctx context.Context, addr string) (string, error) {
 	return string(r.items[0].text), nil
 }
 
-// Load implements Driver: over one connection, a hundred values at a time.
-func (d *RESP) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
-	addr, err := d.findLeader(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := dialRESP(ctx, addr)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	n, body := 0, []byte(nil)
-	add := func(key string, value []byte) {
-		n++
-		body = appendBulk(appendBulk(body, key), value)
-	}
-	return inBatches(values, add, func() error {
-		c.out = append(appendBulk(appendHead(c.out, 1+2*n), "MSET"), body...)
-		n, body = 0, body[:0]
-		_, err := c.answer()
-		return err
-	})
-}
+// Near implements Driver.
+func (d *RESP) Near() Driver { return &RESP{Addrs: d.Addrs, patience: d.patience} }
 
 // respClient is one connection.
 type respClient struct {

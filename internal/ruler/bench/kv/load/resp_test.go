@@ -74,7 +74,7 @@ func TestRedisIsDriven(t *testing.T) {
 	r := labtest.Redis(t, lab.BrokerConfig{Durability: lab.Fast})
 	d := &RESP{Addrs: []string{r.Addr()}}
 	w := Workload{Keys: 500, WritePercent: 30, Skew: 0.9, OwnEvery: 8}
-	if err := d.Load(t.Context(), w.Values()); err != nil {
+	if err := Fill(t.Context(), d, w.Values()); err != nil {
 		t.Fatal(err)
 	}
 	o, err := Run(t.Context(), Config{Driver: d, Streams: 8, Pendings: 15, Count: 20_000, Workload: w})

@@ -97,22 +97,6 @@ func TestTheSameSeedDoesTheSame(t *testing.T) {
 	}
 }
 
-func TestConflictsMeetAtOneKey(t *testing.T) {
-	var hot, all atomic.Int64
-	f := newFake(time.Millisecond)
-	f.spoil = func(op *Op, a Answer) Answer {
-		all.Add(1)
-		if op.Key == keyName(0) {
-			hot.Add(1)
-		}
-		return a
-	}
-	drive(t, Config{Driver: f, Streams: 4, Count: 20_000, Workload: Workload{Keys: 100_000, ConflictPercent: 30, OwnEvery: -1}})
-	if share := float64(hot.Load()) / float64(all.Load()); math.Abs(share-0.3) > 0.02 {
-		t.Errorf("%.3f of the operations meet, want 0.3", share)
-	}
-}
-
 // Every way in which a store can betray its sessions that the checks claim to see.
 func TestWrongAnswersAreSeen(t *testing.T) {
 	own := keyName(10) + ":" // of the one stream

@@ -19,8 +19,6 @@ type Workload struct {
 	// Skew is the exponent of Zipf's law for keys: the k-th key is chosen in proportion to
 	// k^-Skew. 0: uniform.
 	Skew float64
-	// ConflictPercent of the operations use one single key, which all streams share.
-	ConflictPercent float64
 	// ValueBytes is the size of values, at least LeastValue. Default: 100.
 	ValueBytes int
 	// OwnEvery makes one in so many operations use a key that only its stream writes, so that
@@ -47,7 +45,7 @@ func (w Workload) withDefaults() Workload {
 func (w Workload) Validate() error {
 	percent := func(p float64) bool { return p >= 0 && p <= 100 }
 	switch {
-	case !percent(w.WeakPercent) || !percent(w.WritePercent) || !percent(w.ConflictPercent):
+	case !percent(w.WeakPercent) || !percent(w.WritePercent):
 		return errors.New("workload: percentages must be from 0 to 100")
 	case w.Keys < 1:
 		return fmt.Errorf("workload with %d keys: want at least one", w.Keys)
@@ -141,16 +139,12 @@ func (c *chooser) percent(p float64) bool {
 	return p > 0 && (p >= 100 || c.rng.Float64()*100 < p)
 }
 
-// key chooses a shared key. The first one is the key of ConflictPercent.
+// key chooses a shared key.
 func (c *chooser) key() int {
-	switch {
-	case c.percent(c.w.ConflictPercent):
-		return 0
-	case c.zipf != nil:
+	if c.zipf != nil {
 		return c.zipf.draw(c.rng)
-	default:
-		return c.rng.IntN(c.w.Keys)
 	}
+	return c.rng.IntN(c.w.Keys)
 }
 
 // own reports whether the next operation uses the stream's own key.
