@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -38,6 +39,29 @@ type engine interface {
 	// one is the baseline.
 	ways(ctx context.Context, o *Options, jobs int) (ways []way, missing []string)
 	close(ctx context.Context) error
+}
+
+// base is the common part of the engines.
+type base struct {
+	dsn    string
+	lab    suite.Server // nil if it is not private
+	server measure.Server
+}
+
+func (b *base) info() measure.Server { return b.server }
+
+func (b *base) durability() string {
+	if b.lab == nil {
+		return ""
+	}
+	return lab.Prod.String()
+}
+
+func (b *base) pid() int {
+	if b.lab == nil {
+		return 0
+	}
+	return b.lab.PID()
 }
 
 // sums describes the content of a database: for each table its rows with a checksum that does

@@ -19,20 +19,18 @@ import (
 
 // mysqlServer is a MariaDB or MySQL server, private or not.
 type mysqlServer struct {
-	dsn    string
-	lab    *lab.MySQL // nil if it is not private
-	admin  *sql.DB
-	server measure.Server
+	base
+	admin *sql.DB
 }
 
 func openMySQL(ctx context.Context, o *Options) (_ engine, err error) {
-	s := &mysqlServer{dsn: o.DSN}
+	s := &mysqlServer{base: base{dsn: o.DSN}}
 	if s.dsn == "" {
-		s.lab, err = lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Prod, BufferPool: "512M", BinDir: o.BinDir, Settings: map[string]string{"local_infile": "1"}})
+		private, err := lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Prod, BufferPool: "512M", BinDir: o.BinDir, Settings: map[string]string{"local_infile": "1"}})
 		if err != nil {
 			return nil, err
 		}
-		s.dsn = s.lab.DSN("")
+		s.lab, s.dsn = private, private.DSN("")
 	}
 	if s.admin, err = s.connect(""); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
@@ -68,22 +66,6 @@ func (s *mysqlServer) connect(database string) (*sql.DB, error) {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(1)
 	return db, nil
-}
-
-func (s *mysqlServer) info() measure.Server { return s.server }
-
-func (s *mysqlServer) durability() string {
-	if s.lab == nil {
-		return ""
-	}
-	return lab.Prod.String()
-}
-
-func (s *mysqlServer) pid() int {
-	if s.lab == nil {
-		return 0
-	}
-	return s.lab.PID()
 }
 
 func (s *mysqlServer) place(database string) place {

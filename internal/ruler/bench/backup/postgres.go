@@ -13,16 +13,14 @@ import (
 
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/measure"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+	"github.com/weirdb/weir/internal/ruler/bench/sqldb"
 )
 
 // postgresServer is a PostgreSQL server, private or not.
 type postgresServer struct {
-	dsn    string
-	lab    *lab.Postgres // nil if it is not private
-	admin  *pgx.Conn
-	server measure.Server
+	base
+	admin *pgx.Conn
 }
 
 // postgresSettings keep the server's background work out of the rounds. Everything else is at
@@ -32,44 +30,26 @@ var postgresSettings = map[string]string{
 }
 
 func openPostgres(ctx context.Context, o *Options) (_ engine, err error) {
-	s := &postgresServer{dsn: o.DSN}
+	s := &postgresServer{base: base{dsn: o.DSN}}
 	if s.dsn == "" {
-		s.lab, err = lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Prod, SharedBuffers: "256MB", Settings: postgresSettings, BinDir: o.BinDir})
+		private, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Prod, SharedBuffers: "256MB", Settings: postgresSettings, BinDir: o.BinDir})
 		if err != nil {
 			return nil, err
 		}
-		s.dsn = s.lab.DSN("postgres")
+		s.lab, s.dsn = private, private.DSN("postgres")
 	}
 	if s.admin, err = pgx.Connect(ctx, s.dsn); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect: %w", err), s.close(ctx))
 	}
-	s.server = measure.Server{Name: "PostgreSQL", Settings: make(map[string]string)}
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "shared_buffers", "maintenance_work_mem", "max_wal_size", "autovacuum"} {
-		var v string
-		if err := s.admin.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&v); err != nil {
-			return nil, errors.Join(fmt.Errorf("read setting %s: %w", name, err), s.close(ctx))
-		}
-		s.server.Settings[name] = v
+	db, err := sqldb.OpenPostgres(s.dsn, 1)
+	if err == nil {
+		s.server, err = sqldb.Describe(ctx, db, "fsync", "synchronous_commit", "full_page_writes", "wal_level", "shared_buffers", "maintenance_work_mem", "max_wal_size", "autovacuum")
+		err = errors.Join(err, db.Close())
 	}
-	s.server.Version = s.server.Settings["server_version"]
-	delete(s.server.Settings, "server_version")
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
 	return s, nil
-}
-
-func (s *postgresServer) info() measure.Server { return s.server }
-
-func (s *postgresServer) durability() string {
-	if s.lab == nil {
-		return ""
-	}
-	return lab.Prod.String()
-}
-
-func (s *postgresServer) pid() int {
-	if s.lab == nil {
-		return 0
-	}
-	return s.lab.PID()
 }
 
 func (s *postgresServer) place(database string) place {

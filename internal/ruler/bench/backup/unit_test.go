@@ -97,7 +97,7 @@ func TestPasswordsAreNotInArguments(t *testing.T) {
 			t.Errorf("%s is %+v", dsn, p)
 		}
 	}
-	for _, s := range []engine{&postgresServer{dsn: "postgres://app:secret@db:5433/x"}, &mysqlServer{dsn: "mysql://app:secret@db:3307/x"}} {
+	for _, s := range []engine{&postgresServer{base: base{dsn: "postgres://app:secret@db:5433/x"}}, &mysqlServer{base: base{dsn: "mysql://app:secret@db:3307/x"}}} {
 		p := s.place("shop")
 		if !p.secret {
 			t.Errorf("%T does not know that it has a password", s)

@@ -208,60 +208,16 @@ func connectAll(ctx context.Context, c Config, loops []*loop, dial Dial) error {
 	return err
 }
 
-// runPhases starts the threads, moves them through the phases and reads the clocks and counters
-// at both ends of the window. Without a warm-up the window opens before the first operation, so
-// that it includes all of them.
+// runPhases starts the threads and moves them through the phases.
 func (w *threadGroup) runPhases(ctx context.Context, c Config) (bench.Sample, error) {
 	s := bench.Sample{InFlight: c.Connections}
 	defer w.enter(phaseAbort)
-	if c.Warmup > 0 {
-		w.start()
-		if err := pause(ctx, c.Warmup, w.done); err != nil {
-			return s, err
-		}
+	window := bench.Window{
+		Warmup: c.Warmup, Duration: c.Duration, Drain: c.Drain, Watch: c.Watch, Clock: w.control.clock,
+		Start: w.start, Open: func(int64) { w.enter(phaseMeasure) }, Close: func(int64) { w.enter(phaseDrain) }, Done: w.done,
 	}
-	used, err := measure.Usages(c.Watch)
-	if err != nil {
-		return s, err
-	}
-	machine := measure.ReadMachine()
-	start := w.control.clock.Now()
-	w.enter(phaseMeasure)
-	if c.Warmup == 0 {
-		w.start()
-	}
-	window := c.Duration
-	if window == 0 {
-		window = 24 * time.Hour // until Count is reached
-	}
-	if err := pause(ctx, window, w.done); err != nil {
-		return s, err
-	}
-	w.enter(phaseDrain)
-	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
-	activity := measure.ReadMachine().Since(machine)
-	s.Machine = &activity
-	if s.Processes, err = used(); err != nil {
-		return s, err
-	}
-	return s, pause(ctx, c.Drain, w.done)
-}
-
-// pause waits for d or until the threads are done, or returns ctx's error.
-func pause(ctx context.Context, d time.Duration, done <-chan struct{}) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	err := window.Run(ctx, &s)
+	return s, err
 }
 
 // collect adds up the counts of the threads.

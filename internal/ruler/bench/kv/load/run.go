@@ -137,18 +137,17 @@ type running struct {
 	streams sync.WaitGroup
 	started bool
 	done    chan struct{} // closed when all streams have returned
+	giveUp  context.CancelCauseFunc
 
 	mu         sync.Mutex // guards all below
 	errs       []error
 	unfinished int64
 	givenUp    bool // the sessions were closed before all answers had come
-	broken     chan struct{}
 }
 
 // start starts the streams.
 func (r *running) start() {
 	r.started = true
-	r.broken = make(chan struct{})
 	for i, client := range r.clients {
 		s := newStream(r.control, i, r.config.Pendings, client)
 		r.streams.Go(func() {
@@ -158,9 +157,7 @@ func (r *running) start() {
 			r.unfinished += int64(s.underway)
 			if err != nil && !r.givenUp {
 				r.errs = append(r.errs, err)
-				if len(r.errs) == 1 {
-					close(r.broken)
-				}
+				r.giveUp(errBroken)
 			}
 		})
 	}
@@ -169,60 +166,20 @@ func (r *running) start() {
 
 // runPhases takes the run through warm-up, window and drain.
 func (r *running) runPhases(ctx context.Context) (s bench.Sample, err error) {
-	c := r.config
+	c, k := r.config, r.control
 	s.InFlight = c.Streams * c.Pendings
-	defer r.control.stop.Store(true)
-	if c.Warmup > 0 {
-		r.start()
-		if err := r.pause(ctx, c.Warmup); err != nil {
-			return s, err
-		}
+	defer k.stop.Store(true)
+	ctx, r.giveUp = context.WithCancelCause(ctx)
+	defer r.giveUp(nil)
+	window := bench.Window{
+		Warmup: c.Warmup, Duration: c.Duration, Drain: c.Drain, Watch: c.Watch, Clock: k.clock,
+		Start: r.start, Open: k.from.Store, Close: func(now int64) { k.to.Store(now); k.stop.Store(true) }, Done: r.done,
 	}
-	used, err := measure.Usages(c.Watch)
-	if err != nil {
-		return s, err
+	if err = window.Run(ctx, &s); s.Seconds > 0 {
+		cores := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+		s.Generator = &measure.Generator{CPUShare: s.Processes[bench.RoleClient].CPUSeconds() / max(s.Seconds, 1e-9) / float64(cores)}
 	}
-	machine := measure.ReadMachine()
-	s.Started = time.Now().UTC()
-	from := r.control.clock.Now()
-	r.control.from.Store(from)
-	if c.Warmup == 0 {
-		r.start()
-	}
-	window := c.Duration
-	if window == 0 {
-		window = 24 * time.Hour // until Count is reached
-	}
-	if err := r.pause(ctx, window); err != nil {
-		return s, err
-	}
-	to := r.control.clock.Now()
-	r.control.to.Store(to)
-	r.control.stop.Store(true)
-	s.Seconds = float64(to-from) / 1e9
-	activity := measure.ReadMachine().Since(machine)
-	s.Machine = &activity
-	if s.Processes, err = used(); err != nil {
-		return s, err
-	}
-	cores := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
-	s.Generator = &measure.Generator{CPUShare: s.Processes[bench.RoleClient].CPUSeconds() / max(s.Seconds, 1e-9) / float64(cores)}
-	return s, r.pause(ctx, c.Drain)
-}
-
-// pause returns after d, when all streams have ended, or with an error: ctx's, or errBroken.
-func (r *running) pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-r.done:
-	case <-r.broken:
-		return errBroken
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return nil
+	return s, err
 }
 
 // closeAll closes the sessions, which ends the streams that still wait.
