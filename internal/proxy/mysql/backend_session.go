@@ -116,7 +116,7 @@ func (f *backendSession) introduce() {
 		b.ask(noWarnings, func(*unit) {}) // of information_schema, and of its effect on the current database
 		b.endLook()
 	}
-	if k := p.catalog; (!k.known || k.stale) && k.loading == 0 {
+	if k := p.catalogue; (!k.known || k.stale) && k.loading == 0 {
 		k.load(b)
 	}
 }

@@ -423,7 +423,7 @@ func showsDiagnostics(info *myscan.Statement) bool {
 }
 
 // plainQuestion reports whether a text reads diagnostics, but no table and no user-defined
-// function: it has no other effects, whatever the catalog says.
+// function: it has no other effects, whatever the catalogue says.
 func plainQuestion(sql string, info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbSelect && info.Count == 1 && info.Effects.Has(myscan.EffDiag) &&
 		!info.Effects.Has(hidesIDEffects) && !strings.Contains(strings.ToLower(sql), "from")
@@ -450,7 +450,7 @@ func (dg *diagnostics) withoutID(to target) bool {
 		return false
 	}
 	f := c.p.tables.look(c.p, to.in, to.schema, to.table)
-	return f.state == tablePlain && f.auto == ""
+	return f.state == tablePlain && !f.Counts()
 }
 
 // prepare sets LAST_INSERT_ID() on the client's backend if a statement about to run there needs
@@ -630,5 +630,5 @@ func (dg *diagnostics) complain(h *sqlscan.Hints) {
 func (dg *diagnostics) generatesID(in *session.Set, ins *myscan.InsertShape) bool {
 	c := dg.c
 	f := c.p.tables.look(c.p, in, ins.Schema, ins.Table)
-	return f.state == tablePlain && f.auto != "" && f.generates(ins) && !ins.Returning // whose answer does not report it
+	return f.state == tablePlain && f.Counts() && f.Generates(ins) && !ins.Returning // whose answer does not report it
 }

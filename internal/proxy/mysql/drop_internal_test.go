@@ -45,7 +45,7 @@ func TestPoolsOfManyPairsAreDropped(t *testing.T) {
 		}
 	})
 	testkit.Await(t, func() (gone bool) {
-		call(func() { gone = len(l.Pools)+len(l.PoolList)+len(l.catalogs) == 0 })
+		call(func() { gone = len(l.Pools)+len(l.PoolList)+len(l.catalogues) == 0 })
 		return gone
 	}, func() string { return "pools that nobody uses are kept" })
 }

@@ -142,5 +142,5 @@ func (u *unit) hidesAccounts() bool {
 func (p *pool) forgetSchema() {
 	p.tables.forget()
 	p.stmts.forgetAnswers()
-	p.catalog.stale = true
+	p.catalogue.stale = true
 }

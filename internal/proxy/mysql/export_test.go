@@ -53,11 +53,11 @@ func (s *Server) Scans(ctx context.Context) (n uint64) {
 	return n
 }
 
-// CatalogReadings is how often a catalog was read.
-func (s *Server) CatalogReadings(ctx context.Context) (n uint64) {
+// CatalogueReadings is how often a catalogue was read.
+func (s *Server) CatalogueReadings(ctx context.Context) (n uint64) {
 	for _, l := range s.Loops {
 		_ = l.Call(ctx, func() {
-			for _, k := range l.catalogs {
+			for _, k := range l.catalogues {
 				n += k.begun
 			}
 		})
@@ -70,9 +70,9 @@ func (s *Server) CatalogReadings(ctx context.Context) (n uint64) {
 func (s *Server) AgeFacts(ctx context.Context, names, tables bool) {
 	for _, l := range s.Loops {
 		_ = l.Call(ctx, func() {
-			for _, k := range l.catalogs {
+			for _, k := range l.catalogues {
 				if k.used = false; names {
-					k.seen -= catalogOld
+					k.seen -= catalogueOld
 				}
 			}
 			for _, p := range l.PoolList {

@@ -8,7 +8,7 @@ import (
 )
 
 // A factsWait is a write that asks for a group, and waits until weir knows again whether it may
-// join one: the catalog is out of date, or the facts about its table are. If it ran alone
+// join one: the catalogue is out of date, or the facts about its table are. If it ran alone
 // instead, each of several such writes to one locked row would hold a connection until its own
 // lock timeout ends; in a lane one waits for all.
 type factsWait struct {
@@ -20,10 +20,10 @@ type factsWait struct {
 const factsPatience = time.Second
 
 // notReady handles a write whose effects are not known completely: if it asks for a group, it
-// waits for the catalog. It returns 0, as needBackend does.
+// waits for the catalogue. It returns 0, as needBackend does.
 func (rt *router) notReady(to route, h *sqlscan.Hints) int {
 	c := rt.c
-	if to == routeWrite && c.inflight == 0 && !c.p.catalog.ready() {
+	if to == routeWrite && c.inflight == 0 && !c.p.catalogue.ready() {
 		if _, ok := rt.batchWindow(h); ok {
 			return rt.awaitFacts()
 		}
@@ -44,9 +44,9 @@ func (rt *router) awaitFacts() int {
 	rt.facts = w
 	c.state.enter(stateWaiting)
 	c.queuedAt = w.since
-	c.p.catalog.callers = append(c.p.catalog.callers, w)
+	c.p.catalogue.callers = append(c.p.catalogue.callers, w)
 	c.l.Agenda.At(w)
-	c.p.catalog.refresh(c.p)
+	c.p.catalogue.refresh(c.p)
 	return 0
 }
 
@@ -89,7 +89,7 @@ func (w *factsWait) end(known bool) {
 }
 
 // tell ends the waits of those that need more facts: known says whether there are any.
-func (k *catalog) tell(known bool) {
+func (k *accountCatalogue) tell(known bool) {
 	callers := k.callers
 	k.callers = nil
 	for _, w := range callers {
@@ -97,8 +97,8 @@ func (k *catalog) tell(known bool) {
 	}
 }
 
-// refresh makes the catalog ready, on the next free backend of p, unless that is being done.
-func (k *catalog) refresh(p *pool) {
+// refresh makes the catalogue ready, on the next free backend of p, unless that is being done.
+func (k *accountCatalogue) refresh(p *pool) {
 	if k.ready() || k.loading > 0 || k.polling || p.refreshing {
 		return
 	}

@@ -28,7 +28,7 @@ func TestTriggersThatTheDSNsUserSees(t *testing.T) {
 		c.Users = []mysql.User{{Name: name, Secret: secret}}
 	})
 	as := func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = name, password }
-	w.dial(as).one("SELECT 1") // the catalog is read
+	w.dial(as).one("SELECT 1") // the catalogue is read
 	for _, c := range []struct {
 		table           string
 		pinned, grouped bool
@@ -58,7 +58,7 @@ func TestTriggersThatTheDSNsUserSees(t *testing.T) {
 }
 
 // TestHiddenTriggersAreAskedForAgain breaks connections of the DSN's user while it asks for
-// triggers. Within one load of the catalog weir asks again, and after that at the next polls.
+// triggers. Within one load of the catalogue weir asks again, and after that at the next polls.
 func TestHiddenTriggersAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []int64{1, 3} { // 3: as often as one load asks

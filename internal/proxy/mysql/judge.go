@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/mysql/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file combines the effects that a statement's text shows with what the catalog knows
+// This file combines the effects that a statement's text shows with what the catalogue knows
 // about the names in it.
 
 // reachMask are the effects of a prepared text that apply to its execution.
@@ -24,7 +25,7 @@ func (k poolKey) databaseOf(set *session.Set) string {
 }
 
 // reach adds to a text's effects those of the objects that it names. It returns false if the
-// catalog is not ready.
+// catalogue is not ready.
 func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
 	if !sharesNothing(c) {
@@ -41,7 +42,7 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 // follow is reach for pools whose sessions share connections.
 func (tx *texts) follow(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
-	k := c.p.catalog
+	k := c.p.catalogue
 	k.used = true
 	if info.Verb == myscan.VerbPrepare || info.Verb == myscan.VerbExecute {
 		tx.reachPrepared(sql, info)
@@ -49,7 +50,7 @@ func (tx *texts) follow(sql string, info *myscan.Statement) (ready bool) {
 	switch {
 	case !k.ready():
 	case len(sql) <= maxScanned:
-		info.Effects |= k.reach(tx.asRead(sql), info, c.p.key.databaseOf(c.set))
+		info.Effects |= k.index.Reach(tx.asRead(sql), info, c.p.key.databaseOf(c.set))
 		return true
 	case tx.long.epoch == k.epoch:
 		info.Effects |= tx.long.reach
@@ -62,7 +63,7 @@ func (tx *texts) follow(sql string, info *myscan.Statement) (ready bool) {
 const joining = myscan.EffGroup | myscan.EffOpaque
 
 // joined returns the effects that matter where sessions share nothing: whether the statement
-// may join a resource group. A call that the catalog does not know may do that.
+// may join a resource group. A call that the catalogue does not know may do that.
 func joined(e myscan.Effect, ready bool) myscan.Effect {
 	if !ready && e.Has(myscan.EffUnknownFunc) {
 		e |= myscan.EffOpaque
@@ -85,15 +86,15 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 	if len(sql) <= maxScanned {
 		text, ok = myscan.PreparedText(sql, tx.mode)
 	}
-	inner := myscan.Statement{Effects: opaque.Effects}
+	inner := myscan.Statement{Effects: catalogue.Opaque}
 	if ok {
 		mode := tx.mode
 		mode.Multi = false
 		var t myscan.Text
 		t.Read(text, mode)
 		inner = t.Scan()
-		if k := c.p.catalog; k.ready() {
-			inner.Effects |= k.reach(&t, &inner, c.p.key.databaseOf(c.set))
+		if k := c.p.catalogue; k.ready() {
+			inner.Effects |= k.index.Reach(&t, &inner, c.p.key.databaseOf(c.set))
 		} else {
 			tx.later(text, text, mode, c.set) // as if it ran
 		}
@@ -111,7 +112,7 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 	}
 }
 
-// reach is texts.reach for a prepared statement, which keeps the result while the catalog is
+// reach is texts.reach for a prepared statement, which keeps the result while the catalogue is
 // the same.
 func (st *stmt) reach(c *client) (ready bool) {
 	if !sharesNothing(c) {
@@ -128,7 +129,7 @@ func (st *stmt) reach(c *client) (ready bool) {
 
 // follow is reach for pools whose sessions share connections.
 func (st *stmt) follow(c *client) (ready bool) {
-	k := c.p.catalog
+	k := c.p.catalogue
 	k.used = true
 	if !k.ready() {
 		return false
@@ -137,13 +138,13 @@ func (st *stmt) follow(c *client) (ready bool) {
 		if st.long() {
 			return false // see texts.judge
 		}
-		st.reaches(k.reach(c.l.read(st.sql, st.mode), &st.info, c.p.key.databaseOf(st.set)), k.epoch)
+		st.reaches(k.index.Reach(c.l.read(st.sql, st.mode), &st.info, c.p.key.databaseOf(st.set)), k.epoch)
 	}
 	return true
 }
 
 // reaches records the effects of the objects that the statement names, by one version of the
-// catalog.
+// catalogue.
 func (st *stmt) reaches(e myscan.Effect, epoch uint64) {
 	st.info.Effects, st.epoch = st.own|e, epoch
 	st.route = routeOf(&st.info)
@@ -152,7 +153,7 @@ func (st *stmt) reaches(e myscan.Effect, epoch uint64) {
 // maxUnjudged bounds the texts of a client that are to be judged later.
 const maxUnjudged = 16
 
-// An unjudged statement ran, maybe more than once, while the catalog was not ready.
+// An unjudged statement ran, maybe more than once, while the catalogue was not ready.
 type unjudged struct {
 	sql     string // of one of the texts that are alike
 	alike   string // see texts.alike
@@ -178,7 +179,7 @@ func (tx *texts) alike(sql string, info *myscan.Statement, mode myscan.Mode) str
 	return sql
 }
 
-// judgeLater keeps a text that is about to run while the catalog is not ready: weir judges it
+// judgeLater keeps a text that is about to run while the catalogue is not ready: weir judges it
 // before another client gets the connection. A prepared one keeps the mode and the settings in
 // which it was prepared.
 func (tx *texts) judgeLater(u *unit, sql string, info *myscan.Statement, mode myscan.Mode, in *session.Set) {
@@ -224,20 +225,20 @@ func (tx *texts) noteOutcome(u *unit) {
 }
 
 // judged reports whether the effects of all statements of the client are known. If not, it
-// loads the catalog, on the client's own backend unless a load is in progress, and backendQuiet
+// loads the catalogue, on the client's own backend unless a load is in progress, and backendQuiet
 // is called again after that.
 func (tx *texts) judged() bool {
 	c := tx.c
 	if len(tx.unjudged) == 0 {
 		return true
 	}
-	k := c.p.catalog
+	k := c.p.catalogue
 	if k.ready() {
 		var t myscan.Text
 		for _, o := range tx.unjudged {
 			t.Read(o.sql, o.mode)
 			info := t.Scan()
-			e := k.reach(&t, &info, o.db)
+			e := k.index.Reach(&t, &info, o.db)
 			c.pins.add(pinsOf(e))
 			c.pins.noteReached(e)
 			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.reportsInResults) {
@@ -265,8 +266,8 @@ func (tx *texts) judged() bool {
 func (tx *texts) settlesLost() bool {
 	c := tx.c
 	switch {
-	case c.link == nil && !c.p.catalog.ready():
-		c.router.needBackend() // on which the catalog is loaded
+	case c.link == nil && !c.p.catalogue.ready():
+		c.router.needBackend() // on which the catalogue is loaded
 	case c.pins.held&^(pinMode|pinUntracked) == 0 && !tx.judged():
 	case c.pins.held&^(pinMode|pinUntracked) != 0:
 		c.responder.refuseHere(errLostUnsent())
@@ -297,7 +298,7 @@ func (b *backend) unreported(u *unit) {
 		u.reported |= reportedState
 	case u.kind != unitClient:
 	case u.effects == myscan.EffWrites:
-		// With a binary log each write has a GTID, which raises the flag, too. What the catalog
+		// With a binary log each write has a GTID, which raises the flag, too. What the catalogue
 		// knows about the statement must suffice.
 	case b.owner != nil && b.owner == u.c:
 		u.change |= changeState

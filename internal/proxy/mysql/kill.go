@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/mysql/catalogue"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -249,7 +250,7 @@ func (o killOrder) byFree(why error) {
 
 // listSQL asks for the connection to kill, and for the one that asks.
 func (o *killOrder) listSQL() string {
-	return fmt.Sprintf("SELECT CAST(ID AS BINARY), CAST(HOST AS BINARY) FROM information_schema.PROCESSLIST WHERE ID IN (%d, CONNECTION_ID())%s", o.id, allRows)
+	return fmt.Sprintf("SELECT CAST(ID AS BINARY), CAST(HOST AS BINARY) FROM information_schema.PROCESSLIST WHERE ID IN (%d, CONNECTION_ID())%s", o.id, catalogue.AllRows)
 }
 
 // A processList has the ports of clients as the server sees them, by the ids of their

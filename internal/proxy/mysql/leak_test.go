@@ -294,7 +294,7 @@ func TestIDsOutliveTheirConnection(t *testing.T) {
 	for _, ask := range []string{"SELECT LAST_INSERT_ID()", "SELECT z FROM vlast"} {
 		w := start(t, db, twoBackends)
 		c := w.dial(nil)
-		eventually(t, "the catalog is known", func() bool { c.one("SELECT i FROM n"); return w.pool().Backends == w.pool().Free })
+		eventually(t, "the catalogue is known", func() bool { c.one("SELECT i FROM n"); return w.pool().Backends == w.pool().Free })
 		for range 3 {
 			c.one("SELECT LAST_INSERT_ID(4711)")
 			w.command("RECONNECT " + w.db)

@@ -114,7 +114,7 @@ func TestLocksThatAreTakenUnseen(t *testing.T) {
 					}
 					free := func() bool { return direct.one("SELECT IS_FREE_LOCK('"+lock+"')") == "1" }
 					eventually(t, "the lock is kept, or free", func() bool {
-						other.one("SELECT 1") // the catalog is looked at while it is used
+						other.one("SELECT 1") // the catalogue is looked at while it is used
 						return w.pool().Pinned > 0 || free()
 					})
 					pinned := w.pool().Pinned > 0

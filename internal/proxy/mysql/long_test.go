@@ -94,7 +94,7 @@ func TestLongTextsArePrepared(t *testing.T) {
 	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
 }
 
-// Names in such texts are resolved beside the loop, too, also when the catalog was read again
+// Names in such texts are resolved beside the loop, too, also when the catalogue was read again
 // since a statement was prepared.
 func TestLongTextsAreJudgedAwayFromTheLoop(t *testing.T) {
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestLongTextsAreJudgedAwayFromTheLoop(t *testing.T) {
 				t.Errorf("the variable that the trigger has set is %s, want 10", got)
 			}
 			watcher.must(fmt.Sprintf("CREATE VIEW v%d_%d AS SELECT 1", i, k))
-			eventually(t, "the catalog is read again", func() bool {
+			eventually(t, "the catalogue is read again", func() bool {
 				before := w.pool().Reads
 				watcher.one("SELECT a FROM t WHERE a < 0 UNION SELECT 1")
 				return w.pool().Reads > before

@@ -16,14 +16,14 @@ type loop struct {
 	logins core.PendingLogins // clients that are logging in
 	met    uint64             // logins completed on the loop alone
 
-	catalogs   map[string]*catalog // by account
-	units      []*unit             // for reuse
-	text       myscan.Text         // the text that was read last
-	scans      uint64              // texts read
-	longest    int                 // length of the longest text that the loop itself has read
-	gathers    int                 // maxGathered, or less in tests
-	restWithin time.Duration       // the constant, or less in tests
-	cacheKey   []byte              // of the statement last looked up in the cache
+	catalogues map[string]*accountCatalogue // by account
+	units      []*unit                      // for reuse
+	text       myscan.Text                  // the text that was read last
+	scans      uint64                       // texts read
+	longest    int                          // length of the longest text that the loop itself has read
+	gathers    int                          // maxGathered, or less in tests
+	restWithin time.Duration                // the constant, or less in tests
+	cacheKey   []byte                       // of the statement last looked up in the cache
 
 	// renewSoon: backends may be out of date, since something may have been done in part; see
 	// renewEvery. renewed is when the loop last acted on it.
@@ -32,7 +32,7 @@ type loop struct {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), gathers: maxGathered, restWithin: restWithin}
+	l := &loop{srv: srv, cfg: srv.cfg(), catalogues: make(map[string]*accountCatalogue), gathers: maxGathered, restWithin: restWithin}
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped
@@ -69,7 +69,7 @@ func (l *loop) Tick() {
 		l.renewSoon, l.renewed = false, l.Now
 		l.srv.renew(l)
 	}
-	for _, k := range l.catalogs {
+	for _, k := range l.catalogues {
 		k.tick()
 	}
 	l.Loop.Tick()

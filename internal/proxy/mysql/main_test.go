@@ -74,7 +74,7 @@ func makeUsers(ctx context.Context, server *lab.MySQL) error {
 	}
 	return server.Exec(ctx, "CREATE USER eve@'%' IDENTIFIED BY '"+strings.ReplaceAll(evePassword, "'", "''")+"'",
 		"GRANT SELECT ON `open%`.* TO eve@'%'",
-		// Each proxy reads the catalog. The servers of single tests keep the schema.
+		// Each proxy reads the catalogue. The servers of single tests keep the schema.
 		"DROP DATABASE IF EXISTS sys")
 }
 

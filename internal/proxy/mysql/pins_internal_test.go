@@ -3,6 +3,7 @@ package mysql
 import (
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/mysql/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
@@ -14,13 +15,13 @@ func TestWhatMayJoinAResourceGroup(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		effects        myscan.Effect
-		unread         bool // the catalog does not say what is called
+		unread         bool // the catalogue does not say what is called
 		kept, ignoring bool // closed in the modes auto and session; in the others
 	}{
 		{name: "nothing"},
 		{name: "a call of a body that is known", effects: myscan.EffUnknownFunc},
 		{name: "a call of one that is not", effects: myscan.EffUnknownFunc, unread: true, kept: true},
-		{name: "a body that is not shown", effects: opaque.Effects, kept: true},
+		{name: "a body that is not shown", effects: catalogue.Opaque, kept: true},
 		{name: "SET RESOURCE GROUP", effects: myscan.Scan("SET RESOURCE GROUP g", myscan.Mode{}).Effects, kept: true, ignoring: true},
 		{name: "a body with it", effects: myscan.ReadBody("SET RESOURCE GROUP g", myscan.Mode{}).Effects, kept: true, ignoring: true},
 	} {
@@ -33,7 +34,7 @@ func TestWhatMayJoinAResourceGroup(t *testing.T) {
 				if mode == session.ModeSession {
 					e = joined(e, !tc.unread)
 				} else if tc.unread {
-					continue // it is judged when the catalog has been read
+					continue // it is judged when the catalogue has been read
 				}
 				c.pins.add(pinsOf(e))
 				want := tc.kept

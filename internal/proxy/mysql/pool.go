@@ -11,8 +11,10 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/mysql/catalogue"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -52,8 +54,8 @@ type pool struct {
 	tables tableCache
 
 	facts      poolFacts
-	catalog    *catalog
-	refreshing bool // the catalog will be brought up to date on one of its backends
+	catalogue  *accountCatalogue
+	refreshing bool // the catalogue will be brought up to date on one of its backends
 
 	answers   *cache.Database // the cache of the database
 	refreshes refreshes
@@ -95,6 +97,9 @@ type poolFacts struct {
 	charsets    map[string]string // the server's own values of charsetNames
 }
 
+// server returns what the reading of a text depends on of the server itself.
+func (f *poolFacts) server() myscan.Mode { return myscan.Mode{MariaDB: f.mariadb, Version: f.version} }
+
 // groupsSessions reports whether the server has resource groups.
 func (f *poolFacts) groupsSessions() bool { return !f.mariadb && f.version >= 80003 }
 
@@ -105,9 +110,9 @@ func (l *loop) pool(key poolKey) *pool {
 	}
 	p := &pool{
 		l: l, key: key,
-		settings: l.Settings,
-		stmts:    poolStmts{l: l, byKey: make(map[string]*stmt)},
-		catalog:  l.catalogFor(key.user),
+		settings:  l.Settings,
+		stmts:     poolStmts{l: l, byKey: make(map[string]*stmt)},
+		catalogue: l.catalogueFor(key.user),
 	}
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.soft.p, p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
@@ -116,7 +121,7 @@ func (l *loop) pool(key poolKey) *pool {
 	return p
 }
 
-// dropped ends the removed pools, and removes the catalogs of users that have no pool any more.
+// dropped ends the removed pools, and removes the catalogues of users that have no pool any more.
 func (l *loop) dropped(gone []*pool) {
 	for _, p := range gone {
 		p.ConnManager().End()
@@ -125,7 +130,7 @@ func (l *loop) dropped(gone []*pool) {
 	for key := range l.Pools {
 		used[key.user] = true
 	}
-	maps.DeleteFunc(l.catalogs, func(user string, k *catalog) bool { return !used[user] && k.loading == 0 })
+	maps.DeleteFunc(l.catalogues, func(user string, k *accountCatalogue) bool { return !used[user] && k.loading == 0 })
 }
 
 // Look dispatches what waits in the queues.
@@ -267,7 +272,7 @@ func factsSQL(mariadb bool) string {
 	}
 	sql += ", @@global.max_connections, @@max_user_connections" // of the session: the account's own limit
 	// The server does not run it for accounts that have one of these.
-	sql += ", IF(EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL +
+	sql += ", IF(EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + catalogue.GranteeSQL +
 		" AND u.PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION ADMIN', 'CONNECTION_ADMIN')), '', CAST(@@global.init_connect AS BINARY))"
 	for _, n := range baseNames {
 		sql += ", @@" + n

@@ -90,7 +90,7 @@ func TestRefusedChangesRenewNothing(t *testing.T) {
 	if _, err := victim.Exec(ctxFor(t), "FLUSH PRIVILEGES"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a change that took place renews connections", func() bool { // once the catalog, which is read now and then, has judged it
+	eventually(t, "a change that took place renews connections", func() bool { // once the catalogue, which is read now and then, has judged it
 		victim.must("DO 1")
 		return opened() != before
 	})

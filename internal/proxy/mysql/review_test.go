@@ -377,7 +377,7 @@ func TestServerHangsUpOnALongMessage(t *testing.T) {
 	t.Parallel()
 	hangUp := make(chan struct{})
 	w := startFor(t, server(t), "", func(c *mysql.Config) {
-		c.Mode = "transaction" // the catalog of this server cannot be read, and without it so long a text pins
+		c.Mode = "transaction" // the catalogue of this server cannot be read, and without it so long a text pins
 		c.MySQL = mute(t, func(c *mywire.Client, sql string) []byte {
 			if strings.Contains(sql, "xxx") {
 				<-hangUp

@@ -477,7 +477,7 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) (ln *lane, u
 		if f.state == tableUnknown {
 			return nil, true
 		}
-		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
+		if f.state == tablePlain && f.Generates(&st.insert) && (!f.Counts() || !p.facts.galera) && st.shape.Groupable() {
 			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(st) }), false
 		}
 	}
@@ -508,7 +508,7 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 				return textWay{unknown: true}
 			}
 			way.shape = p.stmts.shape(t, mode, verb)
-			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && way.shape.Groupable() {
+			if f.state == tablePlain && f.Generates(&ins) && (!f.Counts() || !p.facts.galera) && way.shape.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
 				ln := p.lanes.of(key, way.shape.Shown, func() *rowsPlan { return newTextPlan(t.String(), mode) })
 				if ln.rows.insert.Compatible(ins) {

@@ -55,9 +55,9 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 	})
 }
 
-// TestConnectionsOpenedAtOnceReadTheCatalogOnce: what the server's views, routines and
+// TestConnectionsOpenedAtOnceReadTheCatalogueOnce: what the server's views, routines and
 // triggers do is read by the first connection of many that are opened together.
-func TestConnectionsOpenedAtOnceReadTheCatalogOnce(t *testing.T) {
+func TestConnectionsOpenedAtOnceReadTheCatalogueOnce(t *testing.T) {
 	t.Parallel()
 	const clients = 6
 	w := start(t, database(t), func(c *mysql.Config) { c.PoolSize = clients })
@@ -67,7 +67,7 @@ func TestConnectionsOpenedAtOnceReadTheCatalogOnce(t *testing.T) {
 		messages[i] = c.query("BEGIN")
 	}
 	together(all, messages)
-	if n := w.CatalogReadings(ctxFor(t)); w.pool().Backends != clients || n > clients/2 { // what other tests create has it read again each second
+	if n := w.CatalogueReadings(ctxFor(t)); w.pool().Backends != clients || n > clients/2 { // what other tests create has it read again each second
 		t.Errorf("%d connections have read it %d times", w.pool().Backends, n)
 	}
 }

@@ -3,6 +3,7 @@ package mysql
 import (
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/mysql/catalogue"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -11,7 +12,7 @@ import (
 
 // fixedSQL queries the session variables of MariaDB that cannot be set, and the new names of
 // others.
-const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND (READ_ONLY='YES' OR VARIABLE_NAME IN ('TRANSACTION_ISOLATION','TRANSACTION_READ_ONLY'))" + allRows
+const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND (READ_ONLY='YES' OR VARIABLE_NAME IN ('TRANSACTION_ISOLATION','TRANSACTION_READ_ONLY'))" + catalogue.AllRows
 
 // alwaysFixed are such variables of all servers: the state of replication, and the server's own
 // counts. MySQL has no table that lists them.

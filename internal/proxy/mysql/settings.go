@@ -259,15 +259,15 @@ func (sg *settings) readMode() {
 	}
 	sqlMode := value("sql_mode")
 	c.texts.mode = myscan.Mode{
-		AnsiQuotes:         hasWord(sqlMode, "ANSI_QUOTES"),
-		NoBackslashEscapes: hasWord(sqlMode, "NO_BACKSLASH_ESCAPES"),
+		AnsiQuotes:         myscan.HasMode(sqlMode, "ANSI_QUOTES"),
+		NoBackslashEscapes: myscan.HasMode(sqlMode, "NO_BACKSLASH_ESCAPES"),
 		Multi:              c.caps.Has(mywire.CapMultiStatements),
 		Charset:            charsetClass(value("character_set_client")),
 		MariaDB:            f.mariadb,
 		Version:            f.version,
 	}
-	sg.strict = hasWord(sqlMode, "STRICT_TRANS_TABLES") || hasWord(sqlMode, "STRICT_ALL_TABLES")
-	if hasWord(sqlMode, "ORACLE") {
+	sg.strict = myscan.HasMode(sqlMode, "STRICT_TRANS_TABLES") || myscan.HasMode(sqlMode, "STRICT_ALL_TABLES")
+	if myscan.HasMode(sqlMode, "ORACLE") {
 		c.pins.add(pinUnknown) // another grammar
 	}
 	sg.manual = isOff(value("autocommit"))
@@ -289,16 +289,6 @@ func (sg *settings) status() (s mywire.Status) {
 		s |= mywire.StatusANSIQuotes
 	}
 	return s
-}
-
-// hasWord reports whether a comma-separated list has the word.
-func hasWord(list, word string) bool {
-	for s := range strings.SplitSeq(list, ",") {
-		if s == word {
-			return true
-		}
-	}
-	return false
 }
 
 // charsetClass returns how the server's lexer reads bytes above 127.

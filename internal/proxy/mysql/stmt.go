@@ -18,7 +18,7 @@ type stmt struct {
 	info   myscan.Statement // its strings alias sql
 	mode   myscan.Mode
 	own    myscan.Effect // of the text alone
-	epoch  uint64        // of the catalog that info's effects come from; 0 if they are own
+	epoch  uint64        // of the catalogue that info's effects come from; 0 if they are own
 	shape  *sight.Shape
 	route  route
 	insert myscan.InsertShape

@@ -176,9 +176,9 @@ func relayed(t *testing.T, to string, watch func() (up, down func(p []byte) ([]b
 	return ln.Addr().String()
 }
 
-// withCatalogHeld starts weir with two connections. hold runs a statement that changes
-// the catalog, and returns when that is being read again, which ends with release.
-func withCatalogHeld(t *testing.T, db string) (w *weir, hold func(c *wire, sql string), release func()) {
+// withCatalogueHeld starts weir with two connections. hold runs a statement that changes
+// the catalogue, and returns when that is being read again, which ends with release.
+func withCatalogueHeld(t *testing.T, db string) (w *weir, hold func(c *wire, sql string), release func()) {
 	t.Helper()
 	var armed, held atomic.Bool
 	goOn := make(chan struct{})
@@ -202,16 +202,16 @@ func withCatalogHeld(t *testing.T, db string) (w *weir, hold func(c *wire, sql s
 		armed.Store(true)
 		c.must(sql)
 		c.must("DO 1")
-		eventually(t, "the catalog is being read", held.Load)
+		eventually(t, "the catalogue is being read", held.Load)
 	}, release
 }
 
-// While the catalog is read again after a change, weir knows only the old one: statements that
+// While the catalogue is read again after a change, weir knows only the old one: statements that
 // run then are judged when the reading has ended.
-func TestCatalogThatIsBeingRead(t *testing.T) {
+func TestCatalogueThatIsBeingRead(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (x INT)")
-	w, hold, release := withCatalogHeld(t, db)
+	w, hold, release := withCatalogueHeld(t, db)
 	definer, writer, other := w.dial(nil), w.dial(nil), w.dial(nil)
 	for _, c := range []*wire{definer, writer, other} {
 		c.must("INSERT INTO t VALUES (1)")
@@ -247,7 +247,7 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 
 // A prepared statement that runs then is judged by what the server has read it as, in the
 // database and the mode in which it was prepared.
-func TestPreparedWhileTheCatalogIsRead(t *testing.T) {
+func TestPreparedWhileTheCatalogueIsRead(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ before, text, after string }{
 		"in another database": {"DO 0", "SELECT x FROM v", "USE " + database(t)},
@@ -259,7 +259,7 @@ func TestPreparedWhileTheCatalogIsRead(t *testing.T) {
 				t.Skip("MySQL prepares a text anew in the mode of the moment, and refuses this one")
 			}
 			db := database(t, "CREATE VIEW v AS SELECT 1 AS x")
-			w, hold, release := withCatalogHeld(t, db)
+			w, hold, release := withCatalogueHeld(t, db)
 			definer, reader := w.dial(nil), w.dial(nil)
 			definer.must("DO 0")
 			reader.must(tc.before)
@@ -278,12 +278,12 @@ func TestPreparedWhileTheCatalogIsRead(t *testing.T) {
 	}
 }
 
-// A client that writes its values into its texts runs any number of them while the catalog is
+// A client that writes its values into its texts runs any number of them while the catalogue is
 // read, and does not keep its connection behind them.
-func TestManyTextsWhileTheCatalogIsRead(t *testing.T) {
+func TestManyTextsWhileTheCatalogueIsRead(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (x INT, y VARCHAR(9))")
-	w, hold, release := withCatalogHeld(t, db)
+	w, hold, release := withCatalogueHeld(t, db)
 	definer, writer := w.dial(nil), w.dial(nil)
 	for _, c := range []*wire{definer, writer} {
 		c.must("INSERT INTO t VALUES (1, '')")
@@ -302,7 +302,7 @@ func TestManyTextsWhileTheCatalogIsRead(t *testing.T) {
 func TestNumberOfRowsIsNeverMadeUp(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (x INT)", "INSERT INTO t VALUES (1), (2), (3)")
-	w, hold, release := withCatalogHeld(t, db)
+	w, hold, release := withCatalogueHeld(t, db)
 	multi := func(c *mywire.ConnectConfig) { c.Caps = mywire.WantedCaps | mywire.CapMultiStatements }
 	definer, client := w.dial(multi), w.dial(multi)
 	ask := func(sql string) {
@@ -315,7 +315,7 @@ func TestNumberOfRowsIsNeverMadeUp(t *testing.T) {
 		_ = client.Close()
 		client = w.dial(multi)
 	}
-	eventually(t, "the catalog is known", func() bool { // so that a write needs nothing in front
+	eventually(t, "the catalogue is known", func() bool { // so that a write needs nothing in front
 		client.must("UPDATE t SET x = x + 1")
 		return w.pool().Backends == w.pool().Free
 	})
@@ -341,7 +341,7 @@ func TestDefaultThatAssigns(t *testing.T) {
 	needsMariaDB(t, "DEFAULT of a column that assigns")
 	db := database(t, "CREATE TABLE d (a INT DEFAULT (@leak := 5), b INT)", "CREATE TABLE plain (a INT, b VARCHAR(9) DEFAULT '@z:=1')", "CREATE VIEW v AS SELECT a, b FROM d")
 	w := start(t, db, nil)
-	w.dial(nil).one("SELECT 1") // the catalog is known
+	w.dial(nil).one("SELECT 1") // the catalogue is known
 	for _, c := range []struct {
 		sql    string
 		pinned int

@@ -21,7 +21,7 @@ type texts struct {
 	reading  bool        // a reading is in progress, or its command was not looked at again yet
 	killed   bool        // a KILL QUERY has come meanwhile
 	// namedEffects are the possible effects of the statements prepared in SQL; unjudged are
-	// texts that ran while the catalog was not ready.
+	// texts that ran while the catalogue was not ready.
 	namedEffects myscan.Effect
 	unjudged     []unjudged
 	lost         bool // they ran on a connection that is lost by now
@@ -66,8 +66,8 @@ type longRead struct {
 	info   myscan.Statement
 	target target
 	reach  myscan.Effect // effects of the objects that it names
-	epoch  uint64        // ... by this version of the catalog; 0: by none
-	last   bool          // it is not read again even if the catalog has changed
+	epoch  uint64        // ... by this version of the catalogue; 0: by none
+	last   bool          // it is not read again even if the catalogue has changed
 }
 
 // scan reads a text. It returns false if that happens off the loop, and looks again at the
@@ -77,7 +77,7 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 		return tx.read(sql), true
 	}
 	c := tx.c
-	view, epoch := c.p.catalog.view()
+	view, epoch := c.p.catalogue.view()
 	before := tx.scanned
 	tx.scanned = nil
 	if before != nil && (before.epoch == epoch || before.last) {
@@ -90,7 +90,7 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 		asRead.Read(own, mode)
 		t := &longRead{info: asRead.Scan(), target: targetOf(set, &asRead), epoch: epoch, last: before != nil}
 		if epoch > 0 {
-			t.reach = view.reach(&asRead, &t.info, db)
+			t.reach = view.Reach(&asRead, &t.info, db)
 		}
 		return func() { tx.scanned = t }
 	})
@@ -108,25 +108,25 @@ func (tx *texts) statement(sql []byte) (st *stmt, ready bool) {
 	mode := tx.mode
 	mode.Multi = false
 	made := &stmt{sql: string(sql), set: c.set, private: true, shape: c.l.Shapes.Other()}
-	view, epoch := c.p.catalog.view()
+	view, epoch := c.p.catalogue.view()
 	db := c.p.key.databaseOf(c.set)
 	tx.offLoop(func() func() {
 		var asRead myscan.Text
 		asRead.Read(made.sql, mode)
 		made.read(&asRead, mode)
 		if epoch > 0 {
-			made.reaches(view.reach(&asRead, &made.info, db), epoch)
+			made.reaches(view.Reach(&asRead, &made.info, db), epoch)
 		}
 		return func() { tx.made = made }
 	})
 	return nil, false
 }
 
-// judge judges a long statement by the current catalog unless that is done. It returns false if
+// judge judges a long statement by the current catalogue unless that is done. It returns false if
 // that happens off the loop, and looks again at the execution afterwards.
 func (tx *texts) judge(st *stmt) (ready bool) {
 	c := tx.c
-	view, epoch := c.p.catalog.view()
+	view, epoch := c.p.catalogue.view()
 	once := tx.lookedUp == st
 	tx.lookedUp = nil
 	if !st.long() || sharesNothing(c) || epoch == 0 || st.epoch == epoch || once {
@@ -137,7 +137,7 @@ func (tx *texts) judge(st *stmt) (ready bool) {
 	tx.offLoop(func() func() {
 		var asRead myscan.Text
 		asRead.Read(st.sql, st.mode)
-		e := view.reach(&asRead, &info, db)
+		e := view.Reach(&asRead, &info, db)
 		return func() {
 			st.reaches(e, epoch)
 			tx.lookedUp = st

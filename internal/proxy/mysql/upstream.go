@@ -72,7 +72,7 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.l.srv.known.welcomes.forget(p.l.srv.Monotonic())
 	p.l.srv.known.accounts.forget()
 	p.facts.known, p.facts.text = false, "" // another server may be of another kind
-	p.catalog.known = false                 // another server has counters of its own
+	p.catalogue.known = false               // another server has counters of its own
 	p.Leave(now)
 }
 

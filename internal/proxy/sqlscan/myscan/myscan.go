@@ -15,7 +15,11 @@
 // The session's sql_mode must not include ORACLE, which has another grammar.
 package myscan
 
-import "github.com/weirdb/weir/internal/proxy/sqlscan"
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+)
 
 // Mode is what the reading of a text depends on beyond the text. The zero value is that of a
 // server with the default sql_mode, and a client that uses UTF-8 and sends one statement at a
@@ -104,6 +108,16 @@ func (s Statement) ReadOnly() bool {
 	switch s.Verb {
 	case VerbSelect, VerbValues, VerbTable, VerbShow:
 		return s.Effects&^readOnlyEffects == 0
+	}
+	return false
+}
+
+// HasMode reports whether a value of sql_mode has a mode.
+func HasMode(sqlMode, name string) bool {
+	for s := range strings.SplitSeq(sqlMode, ",") {
+		if s == name {
+			return true
+		}
 	}
 	return false
 }
