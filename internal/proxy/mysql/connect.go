@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/mysql/accounts"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -36,7 +37,7 @@ type serverFacts struct {
 	asked  time.Duration // guarded by asking: when that was last tried
 
 	welcomes loginCache
-	accounts accounts
+	accounts accounts.Choices
 }
 
 func (f *serverFacts) get() *mywire.Greeting {

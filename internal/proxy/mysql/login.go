@@ -305,14 +305,14 @@ func (v *loginAttempt) stored(ctx context.Context) (secret mywire.Secret, rows [
 	s := v.server()
 	user, a := v.key.user, &s.known.accounts
 	now := s.Monotonic()
-	if rows = a.recent(user, s.cfg().LoginCheckInterval, now); rows != nil {
-		if secret, known = a.stored(user, rows, s.grants.hash(rows), now); known && v.wire.Proves(secret) {
+	if rows = a.Recent(user, s.cfg().LoginCheckInterval, now); rows != nil {
+		if secret, known = a.Stored(user, rows, s.grants.hash(rows), now); known && v.wire.Proves(secret) {
 			return secret, rows, true
 		}
 	}
 	rows = s.lookups.accounts(ctx, user)
-	if secret, known = a.stored(user, rows, s.grants.hash(rows), s.Monotonic()); known {
-		a.store(user, rows, now)
+	if secret, known = a.Stored(user, rows, s.grants.hash(rows), s.Monotonic()); known {
+		a.Store(user, rows, now)
 	}
 	return secret, rows, known
 }
@@ -366,12 +366,12 @@ func (v *loginAttempt) relay(ctx context.Context, rows [][]sql.NullString) error
 	}
 	s.creds.Learn(v.key.user, res.Keys)
 	v.ok = res.Server.OK
-	if e := s.checkGrants(ctx, v.key.user, res.Server, s.known.accounts.changed(v.key.user, rows, s.grants.hash(rows))); e != nil {
+	if e := s.checkGrants(ctx, v.key.user, res.Server, s.known.accounts.Changed(v.key.user, rows, s.grants.hash(rows))); e != nil {
 		_ = res.Server.Close()
 		return v.turnAway(ctx, e)
 	}
 	if res.Proved {
-		s.known.accounts.learn(ctx, v.key.user, rows, res.Server, s.grants.hash(rows), s.Monotonic())
+		s.known.accounts.Learn(ctx, v.key.user, rows, res.Server, s.grants.hash(rows), s.Monotonic())
 	}
 	plugin := res.Server.Plugin
 	if v.donated, err = s.handOver(res.Server, v.key, endpoint); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/mysql/accounts"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -108,6 +109,32 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, query string) ([][]sql.
 	}
 	l.idle.Keep(lk, lk.endpoint, lk.born)
 	return rows, err
+}
+
+// accounts queries the accounts that a name may mean; it returns none if weir may not.
+func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString {
+	s := l.srv
+	if s.cfg().MySQL.User == "" || l.barred() {
+		return nil
+	}
+	g := s.known.get()
+	if g == nil {
+		return nil // not connected yet
+	}
+	ctx, cancel := s.awaitServer(ctx)
+	defer cancel()
+	rows, err := l.ask(ctx, accounts.Query(g.IsMariaDB(), versionID(g.Version)), name)
+	if err == nil {
+		return rows
+	}
+	switch code := mywire.CodeOf(err); {
+	case code == 0 || !l.bar():
+	case code == mywire.ErrAccessDenied:
+		s.Log.Warn("the server refuses weir's own login: check the user and the password that weir was given", "user", s.cfg().MySQL.User, "error", err)
+	default: // it may not read the table
+		s.Log.Info("logins are relayed to the server: weir's user may not read there what is stored of accounts", "user", s.cfg().MySQL.User, "error", err)
+	}
+	return nil
 }
 
 // secret runs the auth query. If it finds no user, it returns the zero secret, which fails as a

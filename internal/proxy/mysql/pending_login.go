@@ -165,8 +165,8 @@ func (v *loginAttempt) proves() bool {
 	}
 	secret, known := s.creds.Secret(v.key.user)
 	if !known && cfg.AuthQuery == "" && cfg.Auth == AuthAuto {
-		if rows := s.known.accounts.recent(v.key.user, cfg.LoginCheckInterval, now); rows != nil {
-			secret, known = s.known.accounts.stored(v.key.user, rows, s.grants.hash(rows), now)
+		if rows := s.known.accounts.Recent(v.key.user, cfg.LoginCheckInterval, now); rows != nil {
+			secret, known = s.known.accounts.Stored(v.key.user, rows, s.grants.hash(rows), now)
 		}
 	}
 	if !known || s.creds.Keys(v.key.user) == nil || !v.wire.Proves(secret) {

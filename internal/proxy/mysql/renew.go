@@ -46,7 +46,7 @@ func (s *Server) renew(on *loop) {
 func (s *Server) askAgain() {
 	now := s.Monotonic()
 	s.known.welcomes.forget(now)
-	s.known.accounts.askAgain(now)
+	s.known.accounts.AskAgain(now)
 }
 
 // eachPool calls f for every pool: at once for those of the calling loop on, soon for those of

@@ -70,7 +70,7 @@ func (h *hosts) suspect(err error) {
 // Moved implements core.Pool.
 func (p *pool) Moved(now upstream.Endpoint) {
 	p.l.srv.known.welcomes.forget(p.l.srv.Monotonic())
-	p.l.srv.known.accounts.forget()
+	p.l.srv.known.accounts.Forget()
 	p.facts.known, p.facts.text = false, "" // another server may be of another kind
 	p.catalogue.known = false               // another server has counters of its own
 	p.Leave(now)

@@ -1,4 +1,12 @@
-package mysql
+// Package accounts remembers what a MySQL or MariaDB server stores about the accounts of those who
+// log in. Which of several accounts of one name applies depends on the host as which the server
+// sees weir, and only the server knows the rules. So weir relays the first login, and queries on
+// its connection which account it is. From then on weir checks that user itself, by the secret
+// that is stored for that account, until any account of that name changes, or one without a name,
+// which may take precedence.
+//
+// The package opens no connection and keeps no time.
+package accounts
 
 import (
 	"context"
@@ -12,20 +20,26 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file reads what the server stores about the accounts of those who log in, if the DSN's
-// user can read it. Which of several accounts of one name applies depends on the host as which
-// the server sees weir, and only the server knows the rules. So weir relays the first login,
-// and queries on its connection which account it is. From then on weir checks that user itself,
-// by the secret that is stored for that account, until any account of that name changes, or one
-// without a name, which may take precedence.
-
-// accountsMariaDB and accountsMySQL query the accounts that a name may mean; %s is for columns
-// that newer versions add.
+// ofMariaDB and ofMySQL query the accounts that a name may mean; %s is for columns that newer
+// versions add.
 const (
-	accountsMariaDB = "SELECT User, Host, Priv FROM mysql.global_priv WHERE User IN (?, '') ORDER BY User, Host"
-	accountsMySQL   = "SELECT User, Host, plugin, authentication_string, CONCAT_WS('/', account_locked, password_expired, password_last_changed, password_lifetime, ssl_type, ssl_cipher, x509_issuer, x509_subject)%s" +
+	ofMariaDB = "SELECT User, Host, Priv FROM mysql.global_priv WHERE User IN (?, '') ORDER BY User, Host"
+	ofMySQL   = "SELECT User, Host, plugin, authentication_string, CONCAT_WS('/', account_locked, password_expired, password_last_changed, password_lifetime, ssl_type, ssl_cipher, x509_issuer, x509_subject)%s" +
 		" FROM mysql.user WHERE User IN (?, '') ORDER BY User, Host"
 )
+
+// Query returns the query for the accounts that a name may mean; ? stands for the name. version is
+// that of MySQL, as in MYSQL_VERSION_ID.
+func Query(mariadb bool, version uint32) string {
+	if mariadb {
+		return ofMariaDB
+	}
+	attributes := ""
+	if version >= 80014 {
+		attributes = ", User_attributes"
+	}
+	return fmt.Sprintf(ofMySQL, attributes)
+}
 
 const (
 	// accountKeep is how long weir relies on the server's choice of an account.
@@ -34,8 +48,9 @@ const (
 	maxAccounts = 4096
 )
 
-// accounts remember which account the server has chosen for each name. Safe for concurrent use.
-type accounts struct {
+// Choices are the accounts that the server has chosen for names. The zero value has none. Safe for
+// concurrent use.
+type Choices struct {
 	mu     sync.Mutex
 	seen   map[string]account // guarded by mu: by the name at login
 	forgot time.Duration      // results of queries before this serve no login
@@ -56,16 +71,16 @@ type account struct {
 	asked time.Duration
 }
 
-func (a *accounts) get(name string, hash uint64, now time.Duration) (account, bool) {
+func (a *Choices) get(name string, hash uint64, now time.Duration) (account, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	have, ok := a.seen[name]
 	return have, ok && have.hash == hash && now-have.at < accountKeep
 }
 
-// changed reports whether the accounts that a name may mean have changed since its last login.
+// Changed reports whether the accounts that a name may mean have changed since its last login.
 // It does so once.
-func (a *accounts) changed(name string, rows [][]sql.NullString, hash uint64) bool {
+func (a *Choices) Changed(name string, rows [][]sql.NullString, hash uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	have, ok := a.seen[name]
@@ -76,7 +91,7 @@ func (a *accounts) changed(name string, rows [][]sql.NullString, hash uint64) bo
 	return true
 }
 
-func (a *accounts) put(name string, is account) {
+func (a *Choices) put(name string, is account) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.seen[name]; a.seen == nil || !ok && len(a.seen) >= maxAccounts {
@@ -85,10 +100,10 @@ func (a *accounts) put(name string, is account) {
 	a.seen[strings.Clone(name)] = is
 }
 
-// recent returns the accounts that a name may mean, if a login that weir itself has decided
+// Recent returns the accounts that a name may mean, if a login that weir itself has decided
 // queried them less than keep ago. A client that proves the password against these needs no new
-// query: see Server.stored.
-func (a *accounts) recent(name string, keep, now time.Duration) [][]sql.NullString {
+// query.
+func (a *Choices) Recent(name string, keep, now time.Duration) [][]sql.NullString {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if have := a.seen[name]; have.asked > a.forgot && now-have.asked < keep {
@@ -97,8 +112,8 @@ func (a *accounts) recent(name string, keep, now time.Duration) [][]sql.NullStri
 	return nil
 }
 
-// store keeps the accounts that a name may mean.
-func (a *accounts) store(name string, rows [][]sql.NullString, asked time.Duration) {
+// Store keeps the accounts that a name may mean.
+func (a *Choices) Store(name string, rows [][]sql.NullString, asked time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if have, ok := a.seen[name]; ok && asked > have.asked {
@@ -107,57 +122,23 @@ func (a *accounts) store(name string, rows [][]sql.NullString, asked time.Durati
 	}
 }
 
-// askAgain makes the next login of each name query its accounts.
-func (a *accounts) askAgain(now time.Duration) {
+// AskAgain makes the next login of each name query its accounts.
+func (a *Choices) AskAgain(now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forgot = now
 }
 
-// forget removes everything: another server chooses by itself.
-func (a *accounts) forget() {
+// Forget removes everything: another server chooses by itself.
+func (a *Choices) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen = nil
 }
 
-// accounts queries the accounts that a name may mean; it returns none if weir may not.
-func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString {
-	s := l.srv
-	if s.cfg().MySQL.User == "" || l.barred() {
-		return nil
-	}
-	g := s.known.get()
-	if g == nil {
-		return nil // not connected yet
-	}
-	query := accountsMariaDB
-	if !g.IsMariaDB() {
-		attributes := ""
-		if versionID(g.Version) >= 80014 {
-			attributes = ", User_attributes"
-		}
-		query = fmt.Sprintf(accountsMySQL, attributes)
-	}
-	ctx, cancel := s.awaitServer(ctx)
-	defer cancel()
-	rows, err := l.ask(ctx, query, name)
-	if err == nil {
-		return rows
-	}
-	switch code := mywire.CodeOf(err); {
-	case code == 0 || !l.bar():
-	case code == mywire.ErrAccessDenied:
-		s.Log.Warn("the server refuses weir's own login: check the user and the password that weir was given", "user", s.cfg().MySQL.User, "error", err)
-	default: // it may not read the table
-		s.Log.Info("logins are relayed to the server: weir's user may not read there what is stored of accounts", "user", s.cfg().MySQL.User, "error", err)
-	}
-	return nil
-}
-
-// stored returns the secret that the server stores for a login; ok is false if the server must
+// Stored returns the secret that the server stores for a login; ok is false if the server must
 // check the login itself. rows are the accounts that the name may mean, and hash is theirs.
-func (a *accounts) stored(name string, rows [][]sql.NullString, hash uint64, now time.Duration) (secret mywire.Secret, ok bool) {
+func (a *Choices) Stored(name string, rows [][]sql.NullString, hash uint64, now time.Duration) (secret mywire.Secret, ok bool) {
 	is, ok := a.get(name, hash, now)
 	if !ok || is.read {
 		return is.secret, ok && is.usable
@@ -230,9 +211,9 @@ func secretOfPriv(text string) (secret mywire.Secret, ok bool) {
 	return secretOf(priv.Plugin, priv.Text)
 }
 
-// learn queries on the connection of a relayed login which account it is. rows are the accounts
+// Learn queries on the connection of a relayed login which account it is. rows are the accounts
 // that the name could mean before, and hash is theirs.
-func (a *accounts) learn(ctx context.Context, name string, rows [][]sql.NullString, conn *mywire.Server, hash uint64, now time.Duration) {
+func (a *Choices) Learn(ctx context.Context, name string, rows [][]sql.NullString, conn *mywire.Server, hash uint64, now time.Duration) {
 	if len(rows) == 0 {
 		return
 	}
