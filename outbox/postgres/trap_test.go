@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/lab/labtest/pgtrap"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -14,7 +14,7 @@ import (
 // Nothing of them is run with the rights of the relay.
 func TestSearchPathOfOthers(t *testing.T) {
 	r := newOwnRig(t, server(t))
-	caught := labtest.TrapSearchPath(t, r.dsn)
+	caught := pgtrap.SearchPath(t, r.dsn)
 	producer := rigOf(t, r.dsn+"&search_path=public") // its statements are its own
 	must := func(what string, err error) {
 		t.Helper()

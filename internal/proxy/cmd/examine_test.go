@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/lab/labtest/pgtrap"
 	"github.com/weirdb/weir/internal/measure/check"
 )
 
@@ -63,7 +64,7 @@ func TestExamine(t *testing.T) {
 	if !strings.Contains(r.Stderr, "1 of") {
 		t.Errorf("%s", r)
 	}
-	caught := labtest.TrapSearchPath(t, pg.DSN("postgres"))
+	caught := pgtrap.SearchPath(t, pg.DSN("postgres"))
 	look(cli.ExitFine, both)
 	if by := caught(); by != "" {
 		t.Errorf("what somebody has put into the search path was called: %s", by)

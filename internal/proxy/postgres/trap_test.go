@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/lab/labtest/pgtrap"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -16,7 +16,7 @@ import (
 func TestSearchPathOfOthers(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE public.t (id int PRIMARY KEY, x text DEFAULT 'x')")
-	caught := labtest.TrapSearchPath(t, server(t).DSN(db))
+	caught := pgtrap.SearchPath(t, server(t).DSN(db))
 	conn, err := pgconn.Connect(t.Context(), server(t).DSN(db))
 	if err != nil {
 		t.Fatal(err)

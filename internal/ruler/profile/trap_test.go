@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/lab/labtest/pgtrap"
 )
 
 // weir's own queries, which often run as a superuser, call nothing that others have put into the
@@ -16,7 +17,7 @@ func TestSearchPathOfOthers(t *testing.T) {
 	if err := before.PrepareLab(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	caught := labtest.TrapSearchPath(t, pg.DSN("postgres"))
+	caught := pgtrap.SearchPath(t, pg.DSN("postgres"))
 	target := connected(t, pg.DSN("postgres"))
 	if _, err := target.counters(t.Context()); err != nil {
 		t.Error(err)

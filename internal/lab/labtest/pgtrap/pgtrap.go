@@ -1,4 +1,6 @@
-package labtest
+// Package pgtrap lets tests find out which of their queries depend on the search path of
+// PostgreSQL. It is not in labtest because it needs pgx, which most tests with servers do not.
+package pgtrap
 
 import (
 	"context"
@@ -7,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TrapSearchPath does what the owner of a database may do: it puts a schema before pg_catalog
+// SearchPath does what the owner of a database may do: it puts a schema before pg_catalog
 // in the search path of the database that dsn names. The schema has operators, functions and
 // types with the names of the server's own, some with better matching argument types, and each
 // records that it was called. caught returns the last one called, or "". Existing connections
 // keep their path.
-func TrapSearchPath(tb testing.TB, dsn string) (caught func() string) {
+func SearchPath(tb testing.TB, dsn string) (caught func() string) {
 	tb.Helper()
 	ctx := context.Background() // used by the cleanup, too
 	cfg, err := pgx.ParseConfig(dsn)
