@@ -387,6 +387,10 @@ func TestPermissionDenied(t *testing.T) {
 		err.Error() != "write /x: permission denied (check the owner and mode of the directory)" {
 		t.Errorf("the error is %v", err)
 	}
+	full := localError("write", "/x", &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC})
+	if err := localError("write to stream", "y", full); err.Error() != "write to stream y: write /x: no space left on device (make room)" {
+		t.Errorf("an error of an error is %v", err)
+	}
 	file := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(file, []byte("no archive"), 0o600); err != nil {
 		t.Fatal(err)

@@ -507,6 +507,9 @@ func localError(op, place string, err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		e.Err, e.Hint = kindError{ErrDenied, err}, "check the owner and mode of the directory"
 	}
+	if cause := (*Error)(nil); errors.As(err, &cause) && cause.Hint != "" {
+		e.Hint = "" // the cause has it
+	}
 	return e
 }
 

@@ -59,7 +59,7 @@ func (h *reporter) tell(format string, args ...any) {
 	defer h.mu.Unlock()
 	if now := time.Now(); h.say != nil && (h.at.IsZero() || now.Sub(h.at) >= s3Silence) {
 		h.at = now
-		h.say(fmt.Sprintf(format, args...))
+		h.say(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "))
 	}
 }
 

@@ -193,3 +193,14 @@ func TestS3ThrottlePauses(t *testing.T) {
 		t.Error("a code without a status is not known")
 	}
 }
+
+// A message about several errors is one line.
+func TestMessagesAreLines(t *testing.T) {
+	t.Parallel()
+	got := ""
+	h := reporter{say: func(line string) { got = line }}
+	h.tell("s3://b: %v", errors.Join(errors.New("delete a: x"), errors.New("delete b: x")))
+	if want := "s3://b: delete a: x; delete b: x"; got != want {
+		t.Errorf("the message is %q, want %q", got, want)
+	}
+}
