@@ -1,6 +1,8 @@
 package mysql_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	"github.com/weirdb/weir/internal/backup/restore"
+	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
 )
 
@@ -112,4 +115,42 @@ CREATE TRIGGER tr BEFORE INSERT ON b FOR EACH ROW SET NEW.x = 1;`)
 	if text := rest.String(); !strings.Contains(text, "CREATE TABLE `a`") || !strings.Contains(text, "/data/a/0001.tsv") {
 		t.Errorf("what is left to do: %s", text)
 	}
+}
+
+// TestResumeAtTheEndCompares resumes, with --verify, a restore that was interrupted when only the
+// journal of the last database remained to be dropped: rows that have changed since are found.
+func TestResumeAtTheEndCompares(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := &rig{t: t, m: m, repo: openRepo(t, t.TempDir())}
+		names := []string{"end_a", "end_b"}
+		const drop = "DROP DATABASE IF EXISTS end_a; DROP DATABASE IF EXISTS end_b; "
+		t.Cleanup(func() { r.client("", drop) })
+		r.client("", drop+"CREATE DATABASE end_a; CREATE DATABASE end_b; CREATE TABLE end_a.t (id int PRIMARY KEY); INSERT INTO end_a.t VALUES (1), (7); "+
+			"CREATE TABLE end_b.t AS SELECT * FROM end_a.t; CREATE EVENT end_b.e ON SCHEDULE EVERY 1 DAY DISABLE DO SET @x = 1")
+		res := r.backup(backup.Options{DSN: m.DSN(""), Cluster: true, Databases: names, NoGlobals: true, Checksums: true}, archive.Options{})
+		restored := func() {
+			t.Helper()
+			r.client("", drop)
+			if _, err := r.restoreCtx(t.Context(), restore.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			r.client("end_b", fmt.Sprintf("CREATE TABLE weir_restore (step VARBINARY(3000) NOT NULL PRIMARY KEY) ENGINE=InnoDB; INSERT INTO weir_restore VALUES ('%s'), ('%s')",
+				new(restore.Options).Identity(res.Manifest.ID, "end_b"), restore.StepRestored))
+		}
+		again := restore.Options{Resume: true, Verify: restore.VerifyRows}
+		for _, change := range []string{"UPDATE end_a.t SET id = 0 WHERE id = 7", "UPDATE end_b.t SET id = 0 WHERE id = 7", "DROP EVENT end_b.e"} {
+			restored()
+			r.client("", change)
+			if _, err := r.restoreCtx(t.Context(), again); !errors.Is(err, load.ErrDiffers) {
+				t.Errorf("after %s: %v", change, err)
+			}
+		}
+		restored()
+		if _, err := r.restoreCtx(t.Context(), again); err != nil {
+			t.Errorf("nothing differs: %v", err)
+		}
+		if got := r.client("end_b", "SHOW TABLES LIKE 'weir%'"); got != "" {
+			t.Errorf("the journal is left: %s", got)
+		}
+	})
 }

@@ -128,12 +128,12 @@ func (r *runner) all(ctx context.Context) error {
 		return err
 	}
 	if !ending {
-		if err := r.restore(ctx, all, existing); err != nil || r.opts.DryRun {
-			return err
-		}
+		err = r.restore(ctx, all, existing)
+	} else if !r.opts.DryRun && r.opts.Verify == restore.VerifyRows { // the run that has restored it may not have compared
+		err = compareRestored(ctx, r, all)
 	}
-	if r.opts.DryRun {
-		return nil
+	if err != nil || r.opts.DryRun {
+		return err
 	}
 	return r.each(ctx, all, (*database).finish)
 }
@@ -224,6 +224,23 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 		return err
 	})
 	return ending, err
+}
+
+// compareRestored compares databases that an earlier run has restored with the backup.
+func compareRestored(ctx context.Context, r *runner, all []*database) error {
+	for _, d := range all {
+		var err error
+		if d.toc, err = r.readTOC(ctx, d.source); err == nil {
+			err = d.choose()
+		}
+		if err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	if err := r.each(ctx, all, (*database).compare); err != nil {
+		return err
+	}
+	return r.each(ctx, all, func(d *database, ctx context.Context) error { return compareEvents(ctx, d) })
 }
 
 // ask queries what the server is, what it allows, and which databases it has, by their folded

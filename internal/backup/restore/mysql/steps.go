@@ -51,6 +51,11 @@ func (d *database) events(ctx context.Context) error {
 	if err := d.define(ctx, "events", my.KindEvent); err != nil {
 		return err
 	}
+	return compareEvents(ctx, d)
+}
+
+// compareEvents compares the events with the backup.
+func compareEvents(ctx context.Context, d *database) error {
 	if d.opts.SchemaOnly || d.opts.Verify != restore.VerifyRows {
 		return nil
 	}

@@ -92,8 +92,11 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	defer func() { // until the end, keep only what is needed for it
 		d.entries, d.toc, d.tables, d.byTable, d.journal = d.of("", pg.PassLast), nil, nil, nil, nil
 	}()
-	if d.opts.DryRun || d.journal.Has(restore.StepRestored) {
+	if d.opts.DryRun {
 		return nil
+	}
+	if d.journal.Has(restore.StepRestored) { // the run that has restored it may not have compared
+		return withWorkers(d, func(workers []worker) error { return compareRestored(ctx, d, workers) })
 	}
 	if err := d.steps(ctx); err != nil {
 		return err
@@ -466,11 +469,16 @@ func (d *database) steps(ctx context.Context) error {
 	if err := d.makeTables(ctx); err != nil {
 		return err
 	}
+	return withWorkers(d, func(workers []worker) error { return d.parallel(ctx, workers) })
+}
+
+// withWorkers runs f with the workers, and ends their sessions.
+func withWorkers(d *database, f func([]worker) error) error {
 	workers := make([]worker, d.Workers())
 	for i := range workers {
 		workers[i].d = d
 	}
-	err := d.parallel(ctx, workers)
+	err := f(workers)
 	for i := range workers {
 		err = errors.Join(err, workers[i].close())
 	}
@@ -519,11 +527,5 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 			return err
 		}
 	}
-	if d.opts.Verify == restore.VerifyRows && !d.opts.SchemaOnly {
-		if err := d.verify(ctx, workers); err != nil {
-			return err
-		}
-		return d.verifyDefinitions(ctx)
-	}
-	return nil
+	return compareRestored(ctx, d, workers)
 }

@@ -49,6 +49,17 @@ func (d *database) analyzeViews(ctx context.Context, workers []worker) error {
 	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
+// compareRestored compares what is restored with the backup, with --verify.
+func compareRestored(ctx context.Context, d *database, workers []worker) error {
+	if d.opts.Verify != restore.VerifyRows || d.opts.SchemaOnly {
+		return nil
+	}
+	if err := d.verify(ctx, workers); err != nil {
+		return err
+	}
+	return d.verifyDefinitions(ctx)
+}
+
 // verify reads the restored tables and compares them with the manifest.
 func (d *database) verify(ctx context.Context, workers []worker) error {
 	end := d.Phase("verify")

@@ -229,3 +229,47 @@ func (r *rig) interruptedAt(part string, n int, o restore.Options, interrupt fun
 		r.t.Fatal("a restore that was interrupted succeeded")
 	}
 }
+
+// TestResumeAtTheEndCompares resumes, with --verify, restores that were interrupted when only
+// their journals remained to be dropped: rows that have changed since are found.
+func TestResumeAtTheEndCompares(t *testing.T) {
+	r := &rig{t: t, p: server(t), repo: openRepo(t, t.TempDir())}
+	names := []string{"end_a", "end_b"}
+	for _, db := range names {
+		r.createDB(db)
+		r.psql(db, "CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 100) g")
+	}
+	m := r.mustBackup(backup.Options{DSN: r.p.DSN("postgres"), Cluster: true, Databases: names, Checksums: true}).Manifest
+	for _, in := range [][]string{{"end_b"}, names} {
+		o := restore.Options{DSN: r.p.DSN("postgres"), NoGlobals: true}
+		if len(in) == 1 {
+			o.Database, o.Target, o.Create = in[0], in[0], true
+		}
+		restored := func(o restore.Options) {
+			t.Helper()
+			r.admin("DROP DATABASE IF EXISTS end_a", "DROP DATABASE IF EXISTS end_b")
+			if _, err := r.restore(o); err != nil {
+				t.Fatal(err)
+			}
+			// The last database has its journal still.
+			r.psql("end_b", fmt.Sprintf("CREATE SCHEMA weir_restore; CREATE TABLE weir_restore.done (step text PRIMARY KEY); INSERT INTO weir_restore.done VALUES ('%s'), ('%s')",
+				o.Identity(m.ID, "end_b"), restore.StepRestored))
+		}
+		again := o
+		again.Resume, again.Verify = true, restore.VerifyRows
+		for _, db := range in {
+			restored(o)
+			r.psql(db, "UPDATE t SET id = 0 WHERE id = 7")
+			if _, err := r.restore(again); !errors.Is(err, load.ErrDiffers) {
+				t.Errorf("%v, a row of %s differs: %v", in, db, err)
+			}
+		}
+		restored(o)
+		if _, err := r.restore(again); err != nil {
+			t.Errorf("%v, nothing differs: %v", in, err)
+		}
+		if got := r.psql("end_b", "SELECT to_regnamespace('weir_restore') IS NULL"); got != "t" {
+			t.Errorf("%v: the journal is left", in)
+		}
+	}
+}

@@ -134,7 +134,10 @@ func (r *runner) all(ctx context.Context) error {
 	}
 	for _, d := range all {
 		if ending {
-			break
+			if err := compareEnding(ctx, d); err != nil {
+				return fmt.Errorf("restore database %s: %w", d.target, err)
+			}
+			continue
 		}
 		err := d.restore(ctx, existing[d.target])
 		if err != nil && cluster { // the other databases may not need it
@@ -249,6 +252,28 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 		return false, fmt.Errorf("restore database %s: %w", last.target, err)
 	}
 	return journal.Has(restore.StepRestored), nil
+}
+
+// compareEnding compares a database whose restore an earlier run has completed. Its journal may be
+// dropped already.
+func compareEnding(ctx context.Context, d *database) (err error) {
+	if d.opts.Verify != restore.VerifyRows || d.opts.DryRun {
+		return nil
+	}
+	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
+		return err
+	}
+	if err := d.choose(); err != nil {
+		return err
+	}
+	if d.main, err = d.connect(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, d.main.Close())
+		d.main, d.toc, d.entries, d.tables, d.byTable = nil, nil, nil, nil, nil
+	}()
+	return withWorkers(d, func(workers []worker) error { return compareRestored(ctx, d, workers) })
 }
 
 // end drops the journal of a database, unless an earlier run has done that.
