@@ -13,6 +13,9 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
+// admin lists and changes messages for the commands of operators.
+type admin struct{ *Store }
+
 // tableInfo is what statements depend on.
 type tableInfo struct {
 	history, parts bool
@@ -21,7 +24,7 @@ type tableInfo struct {
 
 // tableInfo reads it, and returns an error for tables that this version cannot use.
 func (s *Store) tableInfo(ctx context.Context, c *session) (tableInfo, error) {
-	v, err := serverOf(ctx, s, c)
+	v, err := s.serverOf(ctx, c)
 	if err != nil {
 		return tableInfo{}, err
 	}
@@ -85,7 +88,7 @@ func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 				return err
 			}
 		}
-		st.Leases, err = s.leases(ctx, c)
+		st.Leases, err = admin{s}.leases(ctx, c)
 		return err
 	})
 	if err != nil {
@@ -94,12 +97,12 @@ func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 	return st, nil
 }
 
-func (s *Store) leases(ctx context.Context, c *session) ([]outbox.LeaseStatus, error) {
-	v, err := serverOf(ctx, s, c)
+func (s admin) leases(ctx context.Context, c *session) ([]outbox.LeaseStatus, error) {
+	v, err := s.serverOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.QueryContext(ctx, s.sql("SELECT shard, owner, epoch, IS_USED_LOCK(CONCAT('"+v.lockName(s, "")+"', shard)) IS NOT NULL FROM {lease} ORDER BY shard"))
+	rows, err := c.QueryContext(ctx, s.sql("SELECT shard, owner, epoch, IS_USED_LOCK(CONCAT('"+v.lockName(s.Store, "")+"', shard)) IS NOT NULL FROM {lease} ORDER BY shard"))
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +202,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 	var out []outbox.Listed
 	err := s.withTables(ctx, "list messages of", func(c *session, t tableInfo) error {
 		for _, state := range states {
-			listed, err := s.list(ctx, c, t, state, q)
+			listed, err := admin{s}.list(ctx, c, t, state, q)
 			if err != nil {
 				return err
 			}
@@ -219,7 +222,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 	return out, nil
 }
 
-func (s *Store) list(ctx context.Context, c *session, t tableInfo, state outbox.State, q outbox.Query) ([]outbox.Listed, error) {
+func (s admin) list(ctx context.Context, c *session, t tableInfo, state outbox.State, q outbox.Query) ([]outbox.Listed, error) {
 	l, ok := listingOf(state, t.history, t.noteIDs)
 	if !ok {
 		return nil, fmt.Errorf("unknown state %q", state)
@@ -289,7 +292,7 @@ func endedRows(state outbox.State, t tableInfo) (table, number, created, conditi
 // transaction, until there are no more or q.Limit is reached. It ignores messages with
 // numbers above the highest one at its start, such as a message that is requeued and buried
 // again.
-func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(c *session, table, number string, seqs []int64) error) (int64, error) {
+func (s admin) inBatches(ctx context.Context, step string, q outbox.Query, f func(c *session, table, number string, seqs []int64) error) (int64, error) {
 	var table, number, created, condition string
 	var last sql.NullInt64
 	err := s.withTables(ctx, step, func(c *session, t tableInfo) (err error) {
@@ -350,23 +353,23 @@ func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
 	if q.NewIdentity {
 		moved = strings.Replace(moved, "o.dedup_key", "UUID()", 1)
 	}
-	return s.inBatches(ctx, "requeue messages of", q, func(c *session, table, number string, seqs []int64) error {
+	return admin{s}.inBatches(ctx, "requeue messages of", q, func(c *session, table, number string, seqs []int64) error {
 		text := "INSERT INTO {outbox} (" + messageColumns + ") SELECT " + moved + " FROM " + numbersTable(seqs) +
 			" STRAIGHT_JOIN " + table + " o ON o." + number + " = d.s ORDER BY o." + number
 		if err := c.exec(ctx, s.sql(text)); err != nil {
 			return err
 		}
-		return s.drop(ctx, c, table, number, seqs)
+		return admin{s}.drop(ctx, c, table, number, seqs)
 	})
 }
 
-func (s *Store) drop(ctx context.Context, c *session, table, number string, seqs []int64) error {
+func (s admin) drop(ctx context.Context, c *session, table, number string, seqs []int64) error {
 	return c.exec(ctx, s.sql("DELETE o FROM "+numbersTable(seqs)+" STRAIGHT_JOIN "+table+" o ON o."+number+" = d.s"))
 }
 
 // Purge implements [outbox.Store].
 func (s *Store) Purge(ctx context.Context, q outbox.Query) (int64, error) {
-	return s.inBatches(ctx, "purge messages of", q, func(c *session, table, number string, seqs []int64) error {
-		return s.drop(ctx, c, table, number, seqs)
+	return admin{s}.inBatches(ctx, "purge messages of", q, func(c *session, table, number string, seqs []int64) error {
+		return admin{s}.drop(ctx, c, table, number, seqs)
 	})
 }

@@ -19,9 +19,9 @@ func TestRequeueOfWhatDiesAgainEnds(t *testing.T) {
 			die  = "INSERT INTO weir_outbox_dead (seq, topic, payload, attempts, reason, error) SELECT s, 't', 'p', 1, 'rejected', 'no' FROM "
 		)
 		run(t, producers(t, m, db), die+numbersTable(make([]int64, dead)))
-		n, err := s.inBatches(t.Context(), "requeue messages of", outbox.Query{State: outbox.Dead, Limit: 5 * dead},
+		n, err := admin{s}.inBatches(t.Context(), "requeue messages of", outbox.Query{State: outbox.Dead, Limit: 5 * dead},
 			func(c *session, table, number string, seqs []int64) error {
-				if err := s.drop(t.Context(), c, table, number, seqs); err != nil {
+				if err := (admin{s}).drop(t.Context(), c, table, number, seqs); err != nil {
 					return err
 				}
 				return c.exec(t.Context(), die+numbersTable(seqs))

@@ -112,14 +112,14 @@ func (k *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 
 func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
 	if len(acked) > 0 {
-		l := &lease{s: k.s, hist: k.history, parts: k.parts, made: map[int64]int64{}}
-		l.remember(k.rows)
-		for _, text := range l.ackTexts("", "TRUE", refsOf(k.rows, acked)) {
+		d := &deliveries{names: k.s.names, hist: k.history, parts: k.parts, made: map[int64]int64{}}
+		d.remember(k.rows)
+		for _, text := range d.ackTexts("", "TRUE", refsOf(k.rows, acked)) {
 			if err := k.c.exec(ctx, text); err != nil {
 				return err
 			}
 		}
-		if err := l.unparkOf(ctx, k.c, k.rows, acked); err != nil {
+		if err := d.unparkOf(ctx, k.c, k.rows, acked); err != nil {
 			return err
 		}
 	}
@@ -146,24 +146,6 @@ func refsOf(rows []outbox.Row, seqs []int64) []outbox.Ref {
 	}
 	refs := outbox.Refs(rows)
 	return slices.DeleteFunc(refs, func(r outbox.Ref) bool { _, ok := wanted[r.Seq]; return !ok })
-}
-
-// unparkOf deletes the notes of acknowledged rows.
-func (l *lease) unparkOf(ctx context.Context, c *session, rows []outbox.Row, acked []int64) error {
-	done := make(map[int64]struct{}, len(acked))
-	for _, seq := range acked {
-		done[seq] = struct{}{}
-	}
-	var noted []int64
-	for i := range rows {
-		if _, ok := done[rows[i].Seq]; ok && rows[i].Attempts > 0 {
-			noted = append(noted, rows[i].Seq)
-		}
-	}
-	if len(noted) == 0 {
-		return nil
-	}
-	return l.unpark(ctx, c, noted)
 }
 
 // Release implements [outbox.Claim].

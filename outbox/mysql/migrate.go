@@ -54,7 +54,7 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	var done []string
 	m := migration{s}
 	err := s.with(ctx, func(c *session) error {
-		v, err := serverOf(ctx, s, c)
+		v, err := s.serverOf(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (c *session) lock(ctx context.Context, name string, seconds int) (bool, err
 		return false, fmt.Errorf("take advisory lock: %w", err)
 	}
 	if got != nil && *got == own {
-		c.store.pooled.Moved()
+		c.pool.pooled.Moved()
 		return false, fmt.Errorf("%w (this session shares a session of the server with another client, which already holds the lock)", outbox.ErrPooled)
 	}
 	return got != nil && *got == 1, nil
@@ -231,7 +231,7 @@ func (s migration) inspect(ctx context.Context, c *session, v *server) (*tables,
 	if err := s.inspectRows(ctx, c, t); err != nil {
 		return nil, err
 	}
-	if t.partitions, err = s.partitions(ctx, c, v); err != nil {
+	if t.partitions, err = (partitioning{s.Store, c, v}).list(ctx); err != nil {
 		return nil, err
 	}
 	t.now, err = c.now(ctx)
@@ -376,7 +376,7 @@ func (t *tables) check(plan outbox.Plan) error {
 func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
 	d := outbox.Description{SkipLocks: true}
 	err := s.with(ctx, func(c *session) error {
-		v, err := serverOf(ctx, s, c)
+		v, err := s.serverOf(ctx, c)
 		if err != nil {
 			return err
 		}

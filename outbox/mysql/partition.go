@@ -97,11 +97,18 @@ func definitions(p outbox.Period, bounds []time.Time) []string {
 	return out
 }
 
-// partitions reads the partitions of the outbox table in order: pmin first, pmax last. Only
+// partitioning reads and changes partitions in a session.
+type partitioning struct {
+	*Store
+	c *session
+	v *server
+}
+
+// list reads the partitions of the outbox table in order: pmin first, pmax last. Only
 // the latter has CatchAll set.
-func (s *Store) partitions(ctx context.Context, c *session, v *server) ([]outbox.Partition, error) {
-	rows, err := c.QueryContext(ctx, `SELECT PARTITION_NAME, PARTITION_DESCRIPTION, TABLE_ROWS FROM information_schema.PARTITIONS
-		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION`, v.database, s.base)
+func (s partitioning) list(ctx context.Context) ([]outbox.Partition, error) {
+	rows, err := s.c.QueryContext(ctx, `SELECT PARTITION_NAME, PARTITION_DESCRIPTION, TABLE_ROWS FROM information_schema.PARTITIONS
+		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION`, s.v.database, s.base)
 	if err != nil {
 		return nil, fmt.Errorf("read partitions: %w", err)
 	}
@@ -142,26 +149,27 @@ func parseBound(text string) (time.Time, error) {
 func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	var out []outbox.Partition
 	err := s.with(ctx, func(c *session) error {
-		v, err := serverOf(ctx, s, c)
+		v, err := s.serverOf(ctx, c)
 		if err != nil {
 			return err
 		}
-		ps, err := s.partitions(ctx, c, v)
+		s := partitioning{s, c, v}
+		ps, err := s.list(ctx)
 		if err != nil || len(ps) == 0 {
 			return err
 		}
 		rest := outbox.Partition{Name: catchAllName(ps), CatchAll: true}
-		if rest.Rows, err = s.countUpTo(ctx, c, rest.Name, catchAllCount); err != nil {
+		if rest.Rows, err = s.countUpTo(ctx, rest.Name, catchAllCount); err != nil {
 			return err
 		}
-		if rest.HasPending, err = s.hasPending(ctx, c, rest.Name); err != nil {
+		if rest.HasPending, err = s.hasPending(ctx, rest.Name); err != nil {
 			return err
 		}
 		for _, p := range ps {
 			if p.CatchAll || p.Name == catchPast {
 				continue
 			}
-			if p.HasPending, err = s.hasPending(ctx, c, p.Name); err != nil {
+			if p.HasPending, err = s.hasPending(ctx, p.Name); err != nil {
 				return err
 			}
 			out = append(out, p)
@@ -186,17 +194,17 @@ func catchAllName(ps []outbox.Partition) string {
 	return catchFuture
 }
 
-func (s *Store) countUpTo(ctx context.Context, c *session, partition string, most int) (n int64, err error) {
+func (s partitioning) countUpTo(ctx context.Context, partition string, most int) (n int64, err error) {
 	text := s.sql(fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM {outbox} PARTITION (%s) LIMIT %d) x", partition, most))
-	if err := c.QueryRowContext(ctx, text).Scan(&n); err != nil {
+	if err := s.c.QueryRowContext(ctx, text).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count rows of partition %s: %w", partition, err)
 	}
 	return n, nil
 }
 
-func (s *Store) hasPending(ctx context.Context, c *session, partition string) (found bool, err error) {
+func (s partitioning) hasPending(ctx context.Context, partition string) (found bool, err error) {
 	text := s.sql(fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM {outbox} PARTITION (%s) FORCE INDEX (pending) WHERE status = 0)", partition))
-	if err := c.QueryRowContext(ctx, text).Scan(&found); err != nil {
+	if err := s.c.QueryRowContext(ctx, text).Scan(&found); err != nil {
 		return false, fmt.Errorf("look for pending rows in partition %s: %w", partition, err)
 	}
 	return found, nil
@@ -209,7 +217,7 @@ func (s *Store) hasPending(ctx context.Context, c *session, partition string) (f
 func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
 	var report outbox.PartitionReport
 	err := s.with(ctx, func(c *session) (err error) {
-		v, err := serverOf(ctx, s, c)
+		v, err := s.serverOf(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -221,7 +229,7 @@ func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpe
 			return errors.New("a migration or maintenance is running")
 		}
 		defer func() { err = errors.Join(err, c.unlock(ctx, name)) }()
-		return s.maintain(ctx, c, v, spec, &report)
+		return partitioning{s, c, v}.maintain(ctx, spec, &report)
 	})
 	if err != nil {
 		return report, s.fail("maintain the partitions of", err)
@@ -229,8 +237,8 @@ func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpe
 	return report, nil
 }
 
-func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox.PartitionSpec, report *outbox.PartitionReport) error {
-	ps, err := s.partitions(ctx, c, v)
+func (s partitioning) maintain(ctx context.Context, spec outbox.PartitionSpec, report *outbox.PartitionReport) error {
+	ps, err := s.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,12 +253,12 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 	case !ps[len(ps)-1].CatchAll || ps[len(ps)-1].Name != catchFuture:
 		return fmt.Errorf("the table's last partition is not %s, the catch-all", catchFuture)
 	}
-	now, err := c.now(ctx)
+	now, err := s.c.now(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range reorganisations(ps, spec, now) {
-		if err := c.execLocking(ctx, v, s.sql(r.text)); err != nil {
+		if err := s.c.execLocking(ctx, s.v, s.sql(r.text)); err != nil {
 			return fmt.Errorf("reorganize partition %s: %w", r.source, err)
 		}
 		report.Created = append(report.Created, r.created...)
@@ -260,7 +268,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 			if p.CatchAll || p.Name == catchPast || p.To.After(now.Add(-spec.Keep)) {
 				continue
 			}
-			dropped, err := s.dropPartition(ctx, c, v, p.Name)
+			dropped, err := s.drop(ctx, p.Name)
 			if err != nil {
 				return fmt.Errorf("drop partition %s: %w", p.Name, err)
 			}
@@ -271,7 +279,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 			}
 		}
 	}
-	report.CatchAllRows, err = s.countUpTo(ctx, c, catchAllName(ps), catchAllCount)
+	report.CatchAllRows, err = s.countUpTo(ctx, catchAllName(ps), catchAllCount)
 	return err
 }
 
@@ -322,25 +330,25 @@ func reorganisations(ps []outbox.Partition, spec outbox.PartitionSpec, now time.
 	return out
 }
 
-// dropPartition drops a partition unless it has pending rows.
-func (s *Store) dropPartition(ctx context.Context, c *session, v *server, name string) (dropped bool, err error) {
+// drop drops a partition unless it has pending rows.
+func (s partitioning) drop(ctx context.Context, name string) (dropped bool, err error) {
 	// First without the lock: that decides most cases, and no session has to wait.
-	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
+	if pending, err := s.hasPending(ctx, name); err != nil || pending {
 		return false, err
 	}
-	if err := c.execLocking(ctx, v, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
+	if err := s.c.execLocking(ctx, s.v, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
 		return false, err
 	}
 	defer func() {
-		if e := c.exec(ctx, "UNLOCK TABLES"); e != nil {
-			c.discard()
+		if e := s.c.exec(ctx, "UNLOCK TABLES"); e != nil {
+			s.c.discard()
 			err = errors.Join(err, e)
 		}
 	}()
-	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
+	if pending, err := s.hasPending(ctx, name); err != nil || pending {
 		return false, err
 	}
-	if err := c.exec(ctx, s.sql("ALTER TABLE {outbox} DROP PARTITION "+quote(name))); err != nil {
+	if err := s.c.exec(ctx, s.sql("ALTER TABLE {outbox} DROP PARTITION "+quote(name))); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -22,7 +22,7 @@ func (s *Store) Check(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		return poolCheckSession{&session{Conn: conn, store: s}}, nil
+		return poolCheckSession{&session{Conn: conn, pool: s.pool}}, nil
 	})
 	if err != nil {
 		return s.fail("check the sessions of", err)

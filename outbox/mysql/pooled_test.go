@@ -120,11 +120,11 @@ func TestRelaysOfOneConnection(t *testing.T) {
 		check(t, err)
 		second, err := New(first.db, Options{})
 		check(t, err)
-		l.(*lease).mu.Lock() // no heartbeat: this pooler does not wait until its connection is free
+		l.(*lease).term.mu.Lock() // no heartbeat: this pooler does not wait until its connection is free
 		if _, err := second.Lead(t.Context(), 0); !errors.Is(err, outbox.ErrPooled) {
 			t.Errorf("a second relay leads on the same connection: %v, want %v", err, outbox.ErrPooled)
 		}
-		l.(*lease).mu.Unlock()
+		l.(*lease).term.mu.Unlock()
 		run(t, producers(t, m, db), "UPDATE weir_outbox_lease SET epoch = epoch + 1")
 		testkit.Receive(t, "the lead is lost", l.Lost())
 		check(t, l.Close())

@@ -44,7 +44,7 @@ func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
 		return nil, s.fail("announce claims on", err)
 	}
 	var same string
-	v, err := serverOf(ctx, s, c)
+	v, err := s.serverOf(ctx, c)
 	if err == nil {
 		same, err = c.announce(ctx, s, v)
 	}
@@ -109,7 +109,7 @@ func (p *presence) watch(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	lose := sync.OnceFunc(func() { close(p.lost) })
-	group.Go(func() { stay(ctx, p.s, p.c.place, p.lost, lose) })
+	group.Go(func() { p.s.stay(ctx, p.c.place, p.lost, lose) })
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {

@@ -218,18 +218,3 @@ func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
 	l.remember(out)
 	return out, nil
 }
-
-// remember keeps the numbers and creation times of rows for Ack.
-func (l *lease) remember(rows []outbox.Row) {
-	if !l.hist {
-		l.markSeen(rows)
-	}
-	if !l.parts {
-		return
-	}
-	l.state.Lock()
-	defer l.state.Unlock()
-	for i := range rows {
-		l.made[rows[i].Seq] = rows[i].CreatedAt.UnixMicro()
-	}
-}

@@ -71,7 +71,7 @@ func (c *session) scan(ctx context.Context, text string, f func(values []driver.
 // interrupt ends c's statement from another session: otherwise the rest of its result would
 // have to be read.
 func (c *session) interrupt(ctx context.Context) error {
-	return c.store.with(ctx, func(other *session) error {
+	return c.pool.with(ctx, func(other *session) error {
 		return other.exec(ctx, fmt.Sprintf("KILL QUERY %d", c.id))
 	})
 }

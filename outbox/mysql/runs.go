@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -74,23 +73,14 @@ func (n numbers) rangeOf(seq int64) (outbox.Range, bool) {
 	return n[i], true
 }
 
-// markSeen adds the numbers of rows that were read.
-func (l *lease) markSeen(rows []outbox.Row) {
-	l.state.Lock()
-	defer l.state.Unlock()
-	for i := range rows {
-		l.seen.add(rows[i].Seq)
-	}
-}
-
 // ranges sorts rows by number and splits them into ranges and rows to look up.
-func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.Ref) {
+func (d *deliveries) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.Ref) {
 	slices.SortFunc(rows, func(a, b outbox.Ref) int { return cmp.Compare(a.Seq, b.Seq) })
-	l.state.Lock()
-	defer l.state.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for len(rows) > 0 {
 		n := 1
-		if seen, ok := l.seen.rangeOf(rows[0].Seq); ok {
+		if seen, ok := d.seen.rangeOf(rows[0].Seq); ok {
 			for n < len(rows) && rows[n].Seq <= seen.Last && rows[n].Seq > rows[n-1].Seq && rows[n].Seq-rows[n-1].Seq <= 16*thinRange {
 				n++
 			}
@@ -109,7 +99,7 @@ func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.
 // rangeText deletes rows, which are sorted by number, by a range. The statement has a table with
 // a place for each number: a 1 and the id for rows to delete, zeros for others, which no row
 // matches.
-func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
+func (d *deliveries) rangeText(from, fenced string, rows []outbox.Ref) string {
 	first, last := rows[0].Seq, rows[len(rows)-1].Seq
 	const place = 1 + len(outbox.ID{})
 	ids := make([]byte, int(last-first+1)*place)
@@ -121,7 +111,7 @@ func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
 	b := make([]byte, 0, 256+2*len(ids))
 	b = append(b, "DELETE o FROM "...)
 	b = append(b, from...)
-	b = append(b, l.s.sql("{outbox} o FORCE INDEX (PRIMARY) WHERE o.seq BETWEEN ")...)
+	b = append(b, d.sql("{outbox} o FORCE INDEX (PRIMARY) WHERE o.seq BETWEEN ")...)
 	b = strconv.AppendInt(b, first, 10)
 	b = append(b, " AND "...)
 	b = strconv.AppendInt(b, last, 10)
@@ -144,12 +134,12 @@ func (h *rangeBackoff) over() bool { return time.Now().UnixNano() > h.until.Load
 
 // ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. If it fails to
 // get a lock, it rolls back.
-func (l *lease) ackRanges(ctx context.Context, c *session, from, fenced string, ranges [][]outbox.Ref, rest []outbox.Ref) (hit int64, err error) {
+func (d *deliveries) ackRanges(ctx context.Context, c *session, from, fenced string, ranges [][]outbox.Ref, rest []outbox.Ref) (hit int64, err error) {
 	texts := make([]string, 0, len(ranges)+1)
 	for _, rows := range ranges {
-		texts = append(texts, l.rangeText(from, fenced, rows))
+		texts = append(texts, d.rangeText(from, fenced, rows))
 	}
-	texts = append(texts, l.ackTexts(from, fenced, rest)...)
+	texts = append(texts, d.ackTexts(from, fenced, rest)...)
 	if err := c.exec(ctx, "START TRANSACTION"); err != nil {
 		return 0, err
 	}
@@ -172,38 +162,4 @@ func rolledBack(c *session, err error) error {
 		return fmt.Errorf("%w (and to roll back: %w)", err, e)
 	}
 	return err
-}
-
-// allVisible reports whether a plain read returns all of the rows. It returns false if that would
-// take more than maxLooks ranges.
-func (t *tail) allVisible(ctx context.Context, rows []outbox.Row) (all bool, err error) {
-	seqs := make([]int64, len(rows))
-	for i := range rows {
-		seqs[i] = rows[i].Seq
-	}
-	slices.Sort(seqs)
-	var runs []outbox.Range
-	for i, seq := range seqs {
-		if i > 0 && seq <= runs[len(runs)-1].Last+1 {
-			runs[len(runs)-1].Last = seq
-			continue
-		}
-		if len(runs) == maxLooks {
-			return false, nil
-		}
-		runs = append(runs, outbox.Range{First: seq, Last: seq})
-	}
-	var want int64
-	var b strings.Builder
-	b.WriteString(t.l.s.sql("SELECT COUNT(*) FROM {outbox} o FORCE INDEX (PRIMARY) WHERE "))
-	for i, r := range runs {
-		if i > 0 {
-			b.WriteString(" OR ")
-		}
-		fmt.Fprintf(&b, "o.seq BETWEEN %d AND %d", r.First, r.Last)
-		want += r.Last - r.First + 1
-	}
-	var got int64
-	err = t.l.with(ctx, func(c *session) error { return c.QueryRowContext(ctx, b.String()).Scan(&got) })
-	return got == want, err
 }

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -19,14 +17,14 @@ import (
 // it at a time.
 type session struct {
 	*sql.Conn
-	store      *Store
+	pool       *pool
 	id         int64     // connection id
 	place      string    // the server: see placeText
 	began      time.Time // zero: unknown
 	used       time.Time
 	gone       bool // discarded
 	keysOnly   bool // the binary log gets the keys of changed rows alone
-	generation int  // Store.generation when it began
+	generation int  // pool.generation when it began
 }
 
 // settings override those of the server and the pool: reads take no locks and see committed
@@ -35,182 +33,6 @@ var settings = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 	"SET time_zone='+00:00', sql_mode='STRICT_ALL_TABLES', autocommit=1, innodb_lock_wait_timeout=5, lock_wait_timeout=10, completion_type=NO_CHAIN, sql_select_limit=18446744073709551615",
-}
-
-// maxIdle is the most idle sessions that a store keeps.
-const maxIdle = 8
-
-// errClosed is the error of a closed store.
-var errClosed = errors.New("the store is closed")
-
-// session borrows a session; the caller releases it.
-func (s *Store) session(ctx context.Context) (*session, error) {
-	for hangs := false; ; {
-		s.mu.Lock()
-		closed, n := s.closed, len(s.idle)
-		var c *session
-		if n > 0 {
-			c, s.idle = s.idle[n-1], s.idle[:n-1]
-		}
-		era, place := s.generation, s.place
-		s.mu.Unlock()
-		switch {
-		case closed:
-			return nil, errClosed
-		case c == nil:
-			return s.newSession(ctx, era)
-		case hangs, c.generation != era, c.place != place:
-			c.discard()
-			continue
-		case time.Since(c.used) < time.Second:
-			return c, nil
-		}
-		// The server may have restarted, or hang.
-		asking, cancel := context.WithTimeout(ctx, s.patience)
-		err := c.PingContext(asking)
-		hangs = asking.Err() != nil // and the others will not answer either
-		cancel()
-		if err == nil {
-			return c, nil
-		}
-		c.discard()
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// expireSessions ends all idle sessions, and others when they are released, because a session
-// keeps the server's settings of the time when it began.
-func expireSessions(s *Store) {
-	s.mu.Lock()
-	s.generation++
-	s.mu.Unlock()
-}
-
-// placeText is an expression that identifies a server and its version.
-const placeText = "CONCAT_WS(' ', @@hostname, @@port, @@server_id, @@datadir, VERSION())"
-
-// newSession returns a session on the server that the address leads to. The application's pool
-// may have connections to the one that it led to before, which may hang.
-func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
-	patience := s.patience
-	if s.owned {
-		patience = max(patience, connectPatience)
-	}
-	c, err := s.connect(ctx, era, patience)
-	switch {
-	case err != nil && (s.owned || ctx.Err() != nil):
-		return nil, err
-	case err != nil:
-		return s.renew(ctx, nil)
-	}
-	if !s.owned {
-		c.began = time.Time{} // it may be older than the application's last use of it
-	}
-	s.mu.Lock()
-	s.place = cmp.Or(s.place, c.place)
-	moved := c.place != s.place
-	s.mu.Unlock()
-	if moved {
-		return s.renew(ctx, c)
-	}
-	return c, nil
-}
-
-// renew discards a session for a fresh one. Later sessions are on its server.
-func (s *Store) renew(ctx context.Context, old *session) (*session, error) {
-	if old != nil {
-		old.discard()
-	}
-	c, err := s.fresh(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	s.place = c.place
-	s.mu.Unlock()
-	return c, nil
-}
-
-// fresh returns a session of a new connection, which is on the server that the address leads to
-// now: it borrows all idle connections of the pool, so that the pool opens one. If the pool may not
-// open any more, it closes one of them. The session may be of an old connection all the same, if
-// the application releases one meanwhile, or if opening one waits for longer than they are
-// borrowed; the next look finds out.
-func (s *Store) fresh(ctx context.Context) (*session, error) {
-	s.mu.Lock()
-	era := s.generation
-	s.mu.Unlock()
-	patience := max(s.patience, connectPatience)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	// One at a time: two that each hold a half of the connections would wait for each other.
-	s.borrowing.Lock()
-	idle := borrowIdle(ctx, s.db, s.patience/borrowShare)
-	giveBack := sync.OnceFunc(func() {
-		for _, conn := range idle {
-			_ = conn.Close() // it goes back to the pool
-		}
-		s.borrowing.Unlock()
-	})
-	defer giveBack()
-	defer time.AfterFunc(s.patience/borrowShare, giveBack).Stop() // the new one may hang
-	return s.connect(ctx, era, patience)
-}
-
-// borrowShare is which part of its patience a store takes to borrow idle connections, and again
-// to open another one meanwhile, 0.1 s each: the application may have to wait for them.
-const borrowShare = 30
-
-// borrowIdle borrows the idle connections of a pool, and closes one of them if the pool is full.
-func borrowIdle(ctx context.Context, db *sql.DB, patience time.Duration) (idle []*sql.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	pool := db.Stats()
-	full := pool.MaxOpenConnections > 0 && pool.OpenConnections >= pool.MaxOpenConnections
-	for range pool.Idle {
-		conn, err := db.Conn(ctx)
-		if err != nil {
-			break // the application has taken the others
-		}
-		if full {
-			(&session{Conn: conn}).discard()
-			full = false
-			continue
-		}
-		idle = append(idle, conn)
-	}
-	return idle
-}
-
-// connectPatience is how long a server may take to accept a session. The address of one that
-// hangs may lead to another by now.
-const connectPatience = 10 * time.Second
-
-func (s *Store) connect(ctx context.Context, era int, patience time.Duration) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	c := &session{Conn: conn, store: s, began: time.Now(), generation: era}
-	for _, text := range settings {
-		if err := c.exec(ctx, text); err != nil {
-			c.discard()
-			return nil, fmt.Errorf("prepare the session: %w", err)
-		}
-	}
-	err = conn.QueryRowContext(ctx, "SELECT CONNECTION_ID(), "+placeText).Scan(&c.id, &c.place)
-	if err == nil {
-		err = c.logRows(ctx)
-	}
-	if err != nil {
-		c.discard()
-		return nil, fmt.Errorf("look at the server: %w", err)
-	}
-	return c, nil
 }
 
 // logRows sets binlog_format to ROW for this session if the server's is STATEMENT, with which
@@ -247,28 +69,6 @@ func (c *session) logKeys(ctx context.Context, lean bool) error {
 	}
 	c.keysOnly = lean
 	return nil
-}
-
-// release returns the session to the idle ones, or discards it if err may have broken it.
-func (c *session) release(err error) {
-	if c.gone {
-		return
-	}
-	if err != nil && !isServerError(err) {
-		c.discard()
-		return
-	}
-	c.used = time.Now()
-	s := c.store
-	s.mu.Lock()
-	keep := !s.closed && len(s.idle) < maxIdle
-	if keep {
-		s.idle = append(s.idle, c)
-	}
-	s.mu.Unlock()
-	if !keep {
-		c.discard()
-	}
 }
 
 // discard closes the connection; it does not return to the pool.

@@ -88,7 +88,7 @@ func TestIdleSessionsOfAServerThatHangs(t *testing.T) {
 	for range 3 {
 		c, err := s.db.Conn(t.Context())
 		check(t, err)
-		s.idle = append(s.idle, &session{Conn: c, store: s})
+		s.idle = append(s.idle, &session{Conn: c, pool: s.pool})
 	}
 	server.full.Store(true)
 	s.patience = time.Millisecond
@@ -174,7 +174,7 @@ func TestLeasesLookTogether(t *testing.T) {
 	var together sync.WaitGroup
 	for range 8 {
 		together.Go(func() {
-			if to := look(t.Context(), s); to.place == "" || !to.primary {
+			if to := s.look(t.Context()); to.place == "" || !to.primary {
 				t.Errorf("a look found %+v", to)
 			}
 		})

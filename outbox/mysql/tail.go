@@ -65,7 +65,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	}
 	// Sessions log their changes according to the server's settings of the time when they
 	// began, which may be as statements or as parts of rows.
-	expireSessions(l.s)
+	l.s.expire()
 	t := &tail{l: l, status: -1, decoder: decoder{first: l.first, last: l.last, all: l.all}}
 	if err := l.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
 		return nil, l.fail("follow the log of", err)

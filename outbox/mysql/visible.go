@@ -3,8 +3,10 @@ package mysql
 import (
 	"context"
 	"database/sql/driver"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/outbox"
@@ -113,4 +115,38 @@ func (t *tail) findRows(ctx context.Context, seqs []int64, how readMode) (found 
 		})
 	})
 	return found, err
+}
+
+// allVisible reports whether a plain read returns all of the rows. It returns false if that would
+// take more than maxLooks ranges.
+func (t *tail) allVisible(ctx context.Context, rows []outbox.Row) (all bool, err error) {
+	seqs := make([]int64, len(rows))
+	for i := range rows {
+		seqs[i] = rows[i].Seq
+	}
+	slices.Sort(seqs)
+	var runs []outbox.Range
+	for i, seq := range seqs {
+		if i > 0 && seq <= runs[len(runs)-1].Last+1 {
+			runs[len(runs)-1].Last = seq
+			continue
+		}
+		if len(runs) == maxLooks {
+			return false, nil
+		}
+		runs = append(runs, outbox.Range{First: seq, Last: seq})
+	}
+	var want int64
+	var b strings.Builder
+	b.WriteString(t.l.s.sql("SELECT COUNT(*) FROM {outbox} o FORCE INDEX (PRIMARY) WHERE "))
+	for i, r := range runs {
+		if i > 0 {
+			b.WriteString(" OR ")
+		}
+		fmt.Fprintf(&b, "o.seq BETWEEN %d AND %d", r.First, r.Last)
+		want += r.Last - r.First + 1
+	}
+	var got int64
+	err = t.l.with(ctx, func(c *session) error { return c.QueryRowContext(ctx, b.String()).Scan(&got) })
+	return got == want, err
 }

@@ -177,77 +177,12 @@ func (l *lease) ack(ctx context.Context, c *session, rows []outbox.Ref) (hit int
 	return hit, nil
 }
 
-// ackTexts returns the statements that acknowledge rows: one, and another for rows of a
-// partitioned table whose creation time is unknown, which searches every partition.
-func (l *lease) ackTexts(from, fenced string, rows []outbox.Ref) []string {
-	// Without the hint MariaDB scans a table that it believes to be nearly empty.
-	const forced = " FORCE INDEX (PRIMARY) ON o.seq = d.s AND o.id = UNHEX(d.i)"
-	if !l.hist {
-		return []string{"DELETE o FROM " + from + refsTable(rows, nil) + l.s.sql(" STRAIGHT_JOIN {outbox} o") + forced + " WHERE " + fenced}
-	}
-	known, made, unknown := l.creation(rows)
-	var out []string
-	add := func(list, join string) {
-		out = append(out, "UPDATE "+from+list+l.s.sql(" STRAIGHT_JOIN {outbox} o")+forced+join+
-			" SET o.status = 1, o.done_at = UTC_TIMESTAMP(6) WHERE o.status = 0 AND "+fenced)
-	}
-	if len(known) > 0 {
-		add(refsTable(known, made), " AND o.created_at = d.c")
-	}
-	if len(unknown) > 0 {
-		add(refsTable(unknown, nil), "")
-	}
-	return out
-}
-
-// creation splits the rows into those whose creation time is known and the others.
-func (l *lease) creation(rows []outbox.Ref) (known []outbox.Ref, made []int64, unknown []outbox.Ref) {
-	if !l.parts {
-		return nil, nil, rows
-	}
-	l.state.Lock()
-	defer l.state.Unlock()
-	for _, row := range rows {
-		if at, ok := l.made[row.Seq]; ok {
-			known, made = append(known, row), append(made, at)
-		} else {
-			unknown = append(unknown, row)
-		}
-	}
-	return known, made, unknown
-}
-
 func numbersOf(rows []outbox.Ref) []int64 {
 	seqs := make([]int64, len(rows))
 	for i := range rows {
 		seqs[i] = rows[i].Seq
 	}
 	return seqs
-}
-
-// forget drops the state of rows that are done, and returns those that have a note.
-func (l *lease) forget(seqs []int64) (parked []int64) {
-	l.state.Lock()
-	defer l.state.Unlock()
-	if len(l.parked) == 0 && len(l.made) == 0 {
-		return nil
-	}
-	for _, seq := range seqs {
-		delete(l.made, seq)
-		if _, ok := l.parked[seq]; ok {
-			parked = append(parked, seq)
-			delete(l.parked, seq)
-		}
-	}
-	return parked
-}
-
-// unpark deletes the notes of rows that are done. If the relay dies before that, the next leader
-// deletes them.
-func (l *lease) unpark(ctx context.Context, c *session, seqs []int64) error {
-	return retry(ctx, func() error {
-		return c.exec(ctx, "DELETE p FROM "+numbersTable(seqs)+l.s.sql(" STRAIGHT_JOIN {parked} p ON p.seq = d.s"))
-	})
 }
 
 // pendingOf returns the condition for pending rows in a join with the outbox table.
@@ -299,11 +234,11 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	if err != nil {
 		return l.fail("park rows of", err)
 	}
-	l.state.Lock()
+	l.deliveries.mu.Lock()
 	for _, n := range p {
 		l.parked[n.Seq] = struct{}{}
 	}
-	l.state.Unlock()
+	l.deliveries.mu.Unlock()
 	err = l.with(ctx, func(c *session) error {
 		if err := retry(ctx, func() error { return c.exec(ctx, text) }); err != nil {
 			return err
@@ -356,11 +291,11 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 	if err != nil {
 		return nil, l.fail("read notes of", err)
 	}
-	l.state.Lock()
+	l.deliveries.mu.Lock()
 	for _, p := range out {
 		l.parked[p.Seq] = struct{}{}
 	}
-	l.state.Unlock()
+	l.deliveries.mu.Unlock()
 	return out, nil
 }
 

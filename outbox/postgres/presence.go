@@ -87,17 +87,6 @@ func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Du
 	return pid, place, limitSilence(ctx, c, silence)
 }
 
-// advisoryKeys selects the keys of all advisory locks held in the database.
-const advisoryKeys = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_catalog.pg_locks" +
-	" WHERE locktype = 'advisory' AND objsubid = 1 AND granted" +
-	" AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
-
-// advisoryHeld reports whether a session of the database holds an advisory lock.
-func advisoryHeld(ctx context.Context, q querier, key int64) (held bool, err error) {
-	err = q.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+")", key).Scan(&held)
-	return held, err
-}
-
 // refuseClaims refuses to lead beside relays that claim with SKIP LOCKED.
 func refuseClaims(ctx context.Context, c *pgx.Conn, n names) error {
 	claimed, err := advisoryHeld(ctx, c, n.claimsKey())

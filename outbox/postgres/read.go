@@ -282,3 +282,33 @@ func scanRow(rows pgx.Rows, row *outbox.Row, extra ...any) error {
 	}
 	return nil
 }
+
+// Fetch implements [outbox.Lease].
+func (l *lease) Fetch(ctx context.Context, seqs []int64) (rows []outbox.Row, err error) {
+	if len(seqs) == 0 {
+		return nil, l.deposed()
+	}
+	err = l.do(ctx, "fetch from", &l.write, func(c *pgx.Conn) error {
+		result, err := c.Query(ctx, l.sql.fetch, seqs)
+		if err != nil {
+			return err
+		}
+		rows, err = collect(result)
+		return err
+	})
+	l.remember(rows)
+	return rows, err
+}
+
+// Pending implements [outbox.Lease].
+func (l *lease) Pending(ctx context.Context, after, last int64, limit int) (seqs []int64, err error) {
+	err = l.do(ctx, "list pending rows of", &l.write, func(c *pgx.Conn) error {
+		rows, err := c.Query(ctx, l.sql.pending, after, last, limit)
+		if err != nil {
+			return err
+		}
+		seqs, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return seqs, err
+}

@@ -29,20 +29,16 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weirdb/weir/internal/outbox/pooled"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 	"github.com/weirdb/weir/outbox"
 )
@@ -84,24 +80,12 @@ func (o Options) withDefaults() Options {
 // Store is the outbox tables in one PostgreSQL database. It implements
 // [outbox.Store] and [outbox.Partitioner] and is safe for concurrent use.
 type Store struct {
+	catalog
+	locks
 	pool *pgxpool.Pool
-	own  bool // the pool was opened here
 	opts Options
 	// patience is slotPatience, shorter in tests.
 	patience time.Duration
-	// They are the constants, except in tests.
-	standbyPatience, leaderPatience time.Duration
-	answerPatience                  time.Duration // connectPatience, or LeaseTimeout if that is longer
-
-	pooled pooled.Check
-
-	mu    sync.Mutex
-	names *names // nil until the schema is known
-	meta  *meta  // nil until read; what may change of it is read again when it matters
-	// standby is since when Lead has asked for a shard through the pool only.
-	standby map[int]time.Time
-	// listening ends the connections of Wake.
-	listening map[*pgx.Conn]context.CancelFunc
 }
 
 var (
@@ -209,9 +193,13 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
+		catalog: catalog{pool: pool, table: opts.Table},
+		locks: locks{
+			connector:       connector{pool: pool, leaseTimeout: opts.LeaseTimeout, answerPatience: max(connectPatience, opts.LeaseTimeout)},
+			standbyPatience: standbyPatience, leaderPatience: leaderPatience,
+			standby: map[int]time.Time{}, listening: map[*pgx.Conn]context.CancelFunc{},
+		},
 		pool: pool, opts: opts, patience: slotPatience,
-		standbyPatience: standbyPatience, leaderPatience: leaderPatience, answerPatience: max(connectPatience, opts.LeaseTimeout),
-		standby: map[int]time.Time{}, listening: map[*pgx.Conn]context.CancelFunc{},
 	}, nil
 }
 
@@ -224,114 +212,4 @@ func (s *Store) Close() error {
 		s.pool.Close()
 	}
 	return nil
-}
-
-// tables returns the names of the tables, with their schema.
-func (s *Store) tables(ctx context.Context) (_ names, err error) {
-	s.mu.Lock()
-	known := s.names
-	s.mu.Unlock()
-	if known != nil {
-		return *known, nil
-	}
-	n := splitName(s.opts.Table)
-	if n.schema == "" {
-		if n.schema, err = s.schemaOf(ctx, n.table); err != nil {
-			return n, s.wrap("find the schema of", err)
-		}
-	}
-	s.mu.Lock()
-	s.names = &n
-	s.mu.Unlock()
-	return n, nil
-}
-
-// schemaOf returns the schema in which the search path of the role, or of the application's
-// pool, finds a table, or else the schema in which it would create one. The query uses no
-// operator: see safeSearchPath.
-func (s *Store) schemaOf(ctx context.Context, table string) (schema string, err error) {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Release()
-	var oid *uint32
-	var first *string
-	look := func(q querier) error {
-		return q.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid, pg_catalog.current_schema()", ident(table)).Scan(&oid, &first)
-	}
-	changed := false
-	if s.own {
-		if changed, err = isServerConn(ctx, conn.Conn()); err != nil {
-			return "", err
-		}
-	}
-	if changed {
-		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL search_path TO DEFAULT"); err != nil {
-				return err
-			}
-			return look(tx)
-		})
-	} else {
-		err = look(conn)
-	}
-	switch {
-	case err != nil:
-		return "", err
-	case oid != nil:
-		err = conn.QueryRow(ctx, "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1", *oid).Scan(&schema)
-		return schema, err
-	case first == nil:
-		return "", errors.New("no schema of the search path exists")
-	}
-	return *first, nil
-}
-
-// ready returns the tables' names and description, cached if possible.
-func (s *Store) ready(ctx context.Context) (names, meta, error) {
-	n, err := s.tables(ctx)
-	if err != nil {
-		return n, meta{}, err
-	}
-	s.mu.Lock()
-	known := s.meta
-	s.mu.Unlock()
-	if known != nil {
-		return n, *known, nil
-	}
-	m, err := s.refresh(ctx, s.pool)
-	return n, m, err
-}
-
-// querier is a pool, a connection or a transaction.
-type querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// refresh reads the description of the tables, and refuses tables of a newer weir.
-func (s *Store) refresh(ctx context.Context, q querier) (meta, error) {
-	n, err := s.tables(ctx)
-	if err != nil {
-		return meta{}, err
-	}
-	m, err := readMeta(ctx, q, n)
-	if err != nil {
-		return m, s.wrap("read the description of", err)
-	}
-	s.mu.Lock()
-	s.meta = &m
-	s.mu.Unlock()
-	return m, nil
-}
-
-// wrap adds the step and the table to an error. A missing table is ErrNotMigrated.
-func (s *Store) wrap(step string, err error) error {
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) && (pe.Code == "42P01" || pe.Code == "3F000") {
-		err = fmt.Errorf("%w (%w)", outbox.ErrNotMigrated, err)
-	}
-	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
 }

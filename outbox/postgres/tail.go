@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,62 +26,6 @@ const (
 	tailRows     = 5000     // buffered before the log waits for the reader
 	tailBytes    = 16 << 20 // buffered payload, likewise
 )
-
-// wireConfig is the pool's configuration for replication connections, with the first of
-// several hosts.
-func (s *Store) wireConfig(ctx context.Context) (pgwire.ConnectConfig, error) {
-	all, err := s.wireConfigs(ctx)
-	if err != nil {
-		return pgwire.ConnectConfig{}, err
-	}
-	return all[0], nil
-}
-
-// wireConfigs returns the configurations of all hosts: any of them may be the primary.
-func (s *Store) wireConfigs(ctx context.Context) ([]pgwire.ConnectConfig, error) {
-	c, err := s.connConfig(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := []pgwire.ConnectConfig{wireConfig(c)}
-	for _, f := range c.Fallbacks {
-		other := c.Copy()
-		other.Host, other.Port, other.TLSConfig = f.Host, f.Port, f.TLSConfig
-		one := wireConfig(other)
-		if !slices.ContainsFunc(all, func(had pgwire.ConnectConfig) bool { return had.Address == one.Address }) {
-			all = append(all, one)
-		}
-	}
-	return all, nil
-}
-
-func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
-	address := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
-	if strings.HasPrefix(c.Host, "/") {
-		address = fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
-	}
-	cfg := pgwire.ConnectConfig{
-		Address: address, User: c.User, Database: c.Database, Password: c.Password,
-		Timeout: c.ConnectTimeout, TLSMode: pgwire.TLSDisable,
-	}
-	if c.TLSConfig != nil {
-		// For verify-ca, pgx puts a verification function into the configuration.
-		cfg.TLSMode, cfg.TLSConfig = pgwire.TLSRequire, c.TLSConfig
-		if !c.TLSConfig.InsecureSkipVerify {
-			cfg.TLSMode = pgwire.TLSVerifyFull
-		}
-	}
-	// prefer and allow are a second attempt on the same host.
-	for _, f := range c.Fallbacks {
-		switch same := f.Host == c.Host && f.Port == c.Port; {
-		case same && c.TLSConfig != nil && f.TLSConfig == nil:
-			cfg.TLSMode = pgwire.TLSPrefer
-		case same && c.TLSConfig == nil && f.TLSConfig != nil:
-			cfg.TLSMode, cfg.TLSConfig = pgwire.TLSAllow, f.TLSConfig
-		}
-	}
-	return cfg
-}
 
 // Tail implements [outbox.Lease] by logical decoding, with a temporary slot: the server keeps
 // nothing when the tail is gone. It requires wal_level = logical, a free slot and the

@@ -29,17 +29,17 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 		return nil, s.wrap("listen to", err)
 	}
 	ctx, leave := context.WithCancel(ctx)
-	s.mu.Lock()
+	s.locks.mu.Lock()
 	s.listening[c] = leave
-	s.mu.Unlock()
+	s.locks.mu.Unlock()
 	woken := make(chan struct{}, 1)
 	go func() {
 		defer close(woken)
 		defer closeConn(c)
 		defer func() {
 			leave()
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.locks.mu.Lock()
+			defer s.locks.mu.Unlock()
 			delete(s.listening, c)
 		}()
 		for {
