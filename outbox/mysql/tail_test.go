@@ -54,13 +54,9 @@ func TestTailIsOfTheLeasesServer(t *testing.T) {
 	labtest.RequireMariaDB(t)
 	m := mariadb.get(t)
 	db := database(t, m)
-	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
-	defer cancel()
-	another, err := lab.StartMariaDB(ctx, config)
-	check(t, err)
-	defer func() { check(t, another.Stop(ctx)) }()
-	check(t, another.Exec(ctx, "CREATE DATABASE "+db))
-	wire := migrated(t, another, db, Options{}, outbox.Plan{}).wire
+	other := another.get(t)
+	check(t, other.Exec(t.Context(), "CREATE DATABASE "+db))
+	wire := migrated(t, other, db, Options{}, outbox.Plan{}).wire
 	s := migrated(t, m, db, Options{}, outbox.Plan{})
 	l := leadIt(t, s)
 	own := s.wire

@@ -14,7 +14,6 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
@@ -376,7 +375,7 @@ func TestReadStopsLongAnswers(t *testing.T) {
 // TestServerCrash: the leadership is lost with the server, and can be taken again
 // through the same store when it is back.
 func TestServerCrash(t *testing.T) {
-	crash := func(t *testing.T, m *lab.MySQL) {
+	servers(t, func(t *testing.T, m *lab.MySQL) { // no test uses it at the same time
 		db := database(t, m)
 		s := migrated(t, m, db, Options{}, outbox.Plan{})
 		l := leadIt(t, s)
@@ -409,9 +408,7 @@ func TestServerCrash(t *testing.T) {
 		}
 		check(t, next.Ack(t.Context(), outbox.Refs([]outbox.Row{page.Rows[0]})))
 		check(t, next.Close())
-	}
-	t.Run("MariaDB", func(t *testing.T) { crash(t, labtest.MariaDB(t, config)) })
-	t.Run("MySQL", func(t *testing.T) { crash(t, labtest.MySQL(t, config)) })
+	})
 }
 
 // TestForeignPool: the settings of the application's own pool make no difference.

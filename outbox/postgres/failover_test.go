@@ -69,7 +69,7 @@ func TestRelayAfterAPromotion(t *testing.T) {
 		key := fmt.Sprint(p)
 		all.Go(func() {
 			for n := range each {
-				for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+				for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 					err := produce(t.Context(), db, key, n)
 					if err == nil {
 						break

@@ -58,22 +58,30 @@ type rig struct {
 
 var databases atomic.Int64
 
-// spare are databases of the shared server whose tests have ended.
-var spare []string
+// spare are databases of the shared server whose tests have ended, each with one connection.
+var spare []*rig
+
+// asNew has a connection forget what a test did with it.
+const asNew = "ROLLBACK; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD PLANS; DISCARD TEMP"
 
 // newRig returns an empty database. It is one of an earlier test if there is one: to make a
 // database and to connect to it for the first time costs more than most tests.
 func newRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
 	if len(spare) == 0 {
-		r := newOwnRig(t, server)
+		r := openRig(t, ownDatabase(t, server))
 		r.spareAfter()
 		return r
 	}
 	storetest.AvoidMidnight(t)
-	dsn := spare[len(spare)-1]
+	r := spare[len(spare)-1]
 	spare = spare[:len(spare)-1]
-	r := rigOf(t, dsn)
+	r.TB = t
+	if _, err := r.db.ExecContext(r.ctx(), asNew); err != nil { // the last test ended its session
+		_ = r.db.Close()
+		r = openRig(t, r.dsn)
+	}
+	r.db.SetMaxIdleConns(idleConns)
 	r.spareAfter()
 	r.eventually("the sessions of the last test have ended", func() bool {
 		var n int
@@ -90,35 +98,55 @@ func newRig(t testing.TB, server *lab.Postgres) *rig {
 	return r
 }
 
-// spareAfter leaves the database to later tests if this one passes.
+// spareAfter leaves the database to later tests if this one passes, with one of its connections: to
+// connect costs as much as a short test.
 func (r *rig) spareAfter() {
-	dsn := r.dsn // tests change it
-	r.Cleanup(func() {
-		if !r.Failed() {
-			spare = append(spare, dsn)
+	t, dsn, db := r.TB, r.dsn, r.db // tests change them
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = db.Close()
+			return
 		}
+		db.SetMaxOpenConns(0)
+		db.SetMaxIdleConns(1)
+		spare = append(spare, &rig{dsn: dsn, db: db})
 	})
 }
 
 // newOwnRig makes a database that no other test gets.
 func newOwnRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
+	return rigOf(t, ownDatabase(t, server))
+}
+
+func ownDatabase(t testing.TB, server *lab.Postgres) (dsn string) {
+	t.Helper()
 	storetest.AvoidMidnight(t)
 	name := fmt.Sprintf("d%d", databases.Add(1))
 	rigOf(t, server.DSN("postgres")).exec(server.CreateDatabase(name))
-	return rigOf(t, server.DSN(name))
+	return server.DSN(name)
 }
 
 func rigOf(t testing.TB, dsn string) *rig {
+	t.Helper()
+	r := openRig(t, dsn)
+	t.Cleanup(func() { _ = r.db.Close() })
+	return r
+}
+
+// openRig is rigOf for a rig whose connections stay open when t ends.
+func openRig(t testing.TB, dsn string) *rig {
 	t.Helper()
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close() })
-	db.SetMaxIdleConns(16) // two, as it is by itself, has many producers connect again and again
+	db.SetMaxIdleConns(idleConns)
 	return &rig{TB: t, dsn: dsn, db: db}
 }
+
+// idleConns is more than two, as it is by itself, with which many producers connect again and again.
+const idleConns = 16
 
 // another returns a name of the test's own for a database or role of the server, which
 // stays there.
