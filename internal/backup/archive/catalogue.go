@@ -198,11 +198,18 @@ func Remove(ctx context.Context, repo *Repository, id string) error {
 	if err := checkID("id", id); err != nil {
 		return fmt.Errorf("remove backup: %w", err)
 	}
-	_, r, err := lastRun(ctx, repo.storage, id+"/")
+	n, r, err := lastRun(ctx, repo.storage, id+"/")
 	if err == nil && r.alive(time.Now()) {
 		_, err = repo.storage.Stat(ctx, id+"/"+manifestName)
 		if errors.Is(err, ErrNotExist) {
 			err = ErrLocked
+		}
+	}
+	if err == nil && n == 0 {
+		// Without its manifest a complete backup has nothing that shows what the rest is. A full
+		// storage may not take a mark, and has to be emptied without.
+		if err = repo.storage.Put(ctx, id+"/"+removedName, nil); errors.Is(err, ErrFull) {
+			err = nil
 		}
 	}
 	if err == nil {

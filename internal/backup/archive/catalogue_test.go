@@ -104,6 +104,50 @@ func TestListTellsStates(t *testing.T) {
 	}
 }
 
+// TestRemovalThatIsInterrupted deletes a backup until its storage fails: what is left is listed,
+// and goes with the next prune. A full storage can be emptied, too.
+func TestRemovalThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	repo := localRepo(t)
+	quickBackup(t, repo, Options{ID: "b"})
+	if err := Remove(t.Context(), NewRepository(&deletesOnce{Storage: repo.Storage()}), "b"); !errors.Is(err, errNoDelete) {
+		t.Fatalf("the removal: %v", err)
+	}
+	e, err := List(t.Context(), repo, time.Now())
+	if err != nil || len(e) != 1 || e[0].State != Incomplete || e[0].Reason != "its deletion was cut short" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if gone, err := RemoveOrphans(t.Context(), repo, time.Hour, time.Now().Add(2*time.Hour)); err != nil || fmt.Sprint(gone) != "[b]" {
+		t.Errorf("%q were removed, %v", gone, err)
+	}
+
+	quickBackup(t, repo, Options{ID: "c"})
+	full := &fullStorage{Storage: repo.Storage()}
+	full.full.Store(true)
+	if err := Remove(t.Context(), NewRepository(full), "c"); err != nil {
+		t.Errorf("from a full storage: %v", err)
+	}
+	for o, err := range repo.Storage().List(t.Context(), "", true) {
+		t.Errorf("%s is left, %v", o.Name, err)
+	}
+}
+
+var errNoDelete = errors.New("no deletion")
+
+// deletesOnce deletes what its first Delete names, and no more.
+type deletesOnce struct {
+	Storage
+	done bool
+}
+
+func (s *deletesOnce) Delete(ctx context.Context, names ...string) error {
+	if s.done {
+		return errNoDelete
+	}
+	s.done = true
+	return s.Storage.Delete(ctx, names...)
+}
+
 // TestTwoBackupsAtOnce writes two backups into one place, with ids of the same second, and with
 // the same id.
 func TestTwoBackupsAtOnce(t *testing.T) {

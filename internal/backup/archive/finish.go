@@ -297,7 +297,7 @@ func removeBackup(ctx context.Context, s Storage, dir string) error {
 		if err != nil {
 			return err
 		}
-		if !strings.HasPrefix(o.Name, dir+runPrefix) {
+		if !strings.HasPrefix(o.Name, dir+runPrefix) && o.Name != dir+removedName {
 			names[o.Name] = true
 		}
 	}

@@ -75,6 +75,9 @@ const (
 	keyName      = "key.age"
 	runPrefix    = "run-"
 	logPrefix    = "journal-"
+
+	// removedName marks a backup whose deletion has begun. It is deleted last.
+	removedName = logPrefix + "removed"
 )
 
 // reserved reports whether a name at the top of a backup is not for chunks.
