@@ -25,3 +25,12 @@ func TestConflictsWithReplay(t *testing.T) {
 		}
 	}
 }
+
+// Locks that a deadlock has refused are taken again, as those of tables that are gone.
+func TestLocksAreTakenAgain(t *testing.T) {
+	for code, want := range map[string]bool{"40P01": true, "42P01": true, "3F000": true, "55P03": false, "42501": false} {
+		if got := again(fmt.Errorf("lock tables for reading: %w", &pgwire.Error{Code: code})); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+}

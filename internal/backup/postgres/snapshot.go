@@ -81,10 +81,11 @@ func (d *database) start(ctx context.Context) (err error) {
 	}
 }
 
-// again reports whether a lock failed because a table does not exist any more.
+// again reports whether a lock failed because a table does not exist any more, or because a
+// transaction that alters several tables waited for our locks.
 func again(err error) bool {
 	switch pg.ErrorCode(err) {
-	case pgwire.CodeUndefinedTable, "3F000": // invalid_schema_name
+	case pgwire.CodeUndefinedTable, "3F000", "40P01": // invalid_schema_name, deadlock_detected
 		return true
 	}
 	return false
