@@ -25,12 +25,22 @@ const (
 	pinBatch = 100
 )
 
+// A lockedOutError says that a lock was not granted in the time that one attempt may wait for it.
+type lockedOutError struct{ error }
+
+func (e lockedOutError) Unwrap() error { return e.error }
+
 // errMoved is returned if the tables are not those that were listed.
 var errMoved = errors.New("databases or tables are made, dropped or altered faster than they can be pinned")
 
 // start pins all tables, takes one view of their rows in all sessions, and lists the tables
 // that it shows. If tables are created, dropped or changed meanwhile, it notices that and
 // starts again.
+//
+// A statement that alters a pinned table waits for us, and our lock waits for that statement, in
+// front of all writes. So an attempt waits for the lock for a second only, then gives up
+// its pins, which lets the statement go on. The next attempt waits twice as long, and pins when
+// it has the lock: then no such statement can come between.
 func (r *runner) start(ctx context.Context) error {
 	// All of them must exist while the lock lasts, including those that only work if more
 	// workers bring more throughput.
@@ -41,12 +51,16 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		r.workers = append(r.workers, s)
 	}
+	r.waitUntil = time.Now().Add(r.opts.LockWait)
 	for attempt := 1; ; attempt++ {
 		err := r.attempt(ctx)
 		if err == nil {
 			return nil
 		}
-		if attempt == startAttempts || !errors.Is(err, errMoved) && !moved(err) {
+		if errors.As(err, new(lockedOutError)) && (r.opts.LockWait <= 0 || time.Now().Before(r.waitUntil)) {
+			r.lockedOut++
+			attempt--
+		} else if attempt == startAttempts || !errors.Is(err, errMoved) && !moved(err) {
 			return err
 		}
 		if err := r.tables.release(); err != nil {
@@ -78,12 +92,11 @@ func (r *runner) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.each(ctx, func(ctx context.Context, s *my.Session) error {
-		return r.pin(ctx, s, before, "START TRANSACTION READ ONLY")
-	}); err != nil {
+	lock, err := pinAndLock(ctx, r, before)
+	if err != nil {
 		return err
 	}
-	if err := r.snap(ctx, before); err != nil {
+	if err := r.snap(ctx, before, lock); err != nil {
 		return err
 	}
 	if others, err := (chooser{r}).others(ctx); err != nil || others {
@@ -99,9 +112,53 @@ func (r *runner) attempt(ctx context.Context) error {
 	return r.adopt(ctx, after)
 }
 
-// each runs f on all sessions concurrently.
+// pinAndLock pins the tables in all sessions, and takes the lock that blocks commits: nil if there
+// are no tables.
+func pinAndLock(ctx context.Context, r *runner, tables []*table) (lock *hold, err error) {
+	pin := func() error {
+		return r.each(ctx, func(ctx context.Context, s *my.Session) error {
+			return r.pin(ctx, s, tables, "START TRANSACTION READ ONLY")
+		})
+	}
+	switch {
+	case len(tables) == 0:
+		return nil, pin()
+	case r.lockedOut == 0:
+		if err := pin(); err != nil {
+			return nil, err
+		}
+		return r.lock(ctx, tables)
+	}
+	if lock, err = r.lock(ctx, tables); err != nil {
+		return nil, err
+	}
+	if err := pin(); err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
+	return lock, nil
+}
+
+// patience returns for how many seconds an attempt waits for a lock that blocks writers.
+func patience(r *runner) int64 {
+	seconds := int64(1) << min(r.lockedOut, 16)
+	if r.opts.LockWait > 0 {
+		seconds = min(seconds, int64(time.Until(r.waitUntil)/time.Second))
+	}
+	return max(1, seconds)
+}
+
+// lockWait returns for how many seconds a session waits for the lock of one table.
+func lockWait(r *runner) int64 {
+	if r.opts.LockWait > 0 {
+		return max(1, int64(r.opts.LockWait/time.Second))
+	}
+	return int64(365 * 24 * time.Hour / time.Second)
+}
+
+// each runs f on all sessions concurrently. An error of one does not interrupt the others: all
+// sessions are used again.
 func (r *runner) each(ctx context.Context, f func(context.Context, *my.Session) error) error {
-	group, ctx := errgroup.WithContext(ctx)
+	var group errgroup.Group
 	for _, s := range r.sessions() {
 		group.Go(func() error { return f(ctx, s) })
 	}
@@ -110,9 +167,9 @@ func (r *runner) each(ctx context.Context, f func(context.Context, *my.Session) 
 
 // pin begins a transaction and keeps the definitions of tables in it.
 func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table, begin string) error {
-	wait := int64(365 * 24 * time.Hour / time.Second)
-	if r.opts.LockWait > 0 {
-		wait = max(1, int64(r.opts.LockWait/time.Second))
+	wait := lockWait(r)
+	if r.lockedOut > 0 { // writers wait for this session
+		wait = patience(r)
 	}
 	for _, sql := range []string{
 		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait),
@@ -135,13 +192,20 @@ func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table, begin 
 			return r.unpinned(err)
 		}
 	}
+	if r.lockedOut > 0 {
+		return s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockWait(r)))
+	}
 	return nil
 }
 
 func (r *runner) unpinned(err error) error {
 	switch {
 	case my.ErrorCode(err) == mywire.ErrLockWaitTimeout:
-		return fmt.Errorf("pin tables within %v: %w (another session alters a table; --lock-wait-timeout says how long to wait)", r.opts.LockWait, err)
+		err = fmt.Errorf("pin tables within %v: %w (another session alters a table; --lock-wait-timeout says how long to wait)", r.opts.LockWait, err)
+		if r.lockedOut > 0 {
+			return lockedOutError{err}
+		}
+		return err
 	case my.Denied(err):
 		return fmt.Errorf("pin tables: %w (a backup needs to read all tables that it is to hold; leave them out with --exclude-table)", err)
 	}
@@ -149,13 +213,9 @@ func (r *runner) unpinned(err error) error {
 }
 
 // snap takes the views of all sessions while commits are blocked.
-func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
-	if len(tables) == 0 {
+func (r *runner) snap(ctx context.Context, tables []*table, lock *hold) (err error) {
+	if lock == nil {
 		return r.where(ctx, r.main)
-	}
-	lock, err := r.lock(ctx, tables)
-	if err != nil {
-		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
 	if lock.name == noLock && r.maria {
@@ -304,10 +364,8 @@ func (r *runner) lock(ctx context.Context, tables []*table) (*hold, error) {
 }
 
 func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
-	if r.opts.LockWait > 0 {
-		if err := h.s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", max(1, int64(r.opts.LockWait/time.Second)))); err != nil {
-			return err
-		}
+	if err := h.s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", patience(r))); err != nil {
+		return err
 	}
 	names := make([]string, len(tables))
 	for i, t := range tables {
@@ -335,7 +393,7 @@ func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
 			return nil
 		}
 		if my.ErrorCode(err) == mywire.ErrLockWaitTimeout {
-			return fmt.Errorf("hold back writes (%s) within %v: %w (a long statement is in the way; --lock-wait-timeout says how long to wait)", k.name, r.opts.LockWait, err)
+			return lockedOutError{fmt.Errorf("hold back writes (%s) within %v: %w (a long statement is in the way; --lock-wait-timeout says how long to wait)", k.name, r.opts.LockWait, err)}
 		}
 		if !my.Denied(err) {
 			return fmt.Errorf("hold back writes (%s): %w", k.name, err)
