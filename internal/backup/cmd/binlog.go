@@ -5,25 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/backup/archive"
-	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/binlog"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
-	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/wire/binlog"
-)
-
-// Pauses before reconnecting.
-const (
-	firstBinlogRetry = time.Second
-	lastBinlogRetry  = 30 * time.Second
 )
 
 // binlogVerb is the configuration of `weir backup binlog`.
@@ -36,18 +26,6 @@ type binlogVerb struct {
 	encrypt     [3]string // rejected
 	json        cli.JSON[binlogOutcome]
 	quiet       bool
-
-	mu     sync.Mutex // guards status: another goroutine writes metrics
-	status binlogStatus
-}
-
-// binlogStatus is the progress of the archive.
-type binlogStatus struct {
-	connected, proven bool
-	position          binlog.Position
-	archivedAt        time.Time
-	segments          int
-	reconnects        int
 }
 
 // binlogOutcome is the output of `weir backup binlog --json`.
@@ -135,23 +113,11 @@ func (v *binlogVerb) complete() (err error) {
 		}
 	}
 	if v.start != "" {
-		if v.options.Start, err = parsePosition(v.start); err != nil {
+		if v.options.Start, err = binlog.ParsePosition(v.start); err != nil {
 			return fmt.Errorf("--start %w", err)
 		}
 	}
 	return nil
-}
-
-// parsePosition parses FILE:POS.
-func parsePosition(text string) (binlog.Position, error) {
-	i := strings.LastIndexByte(text, ':')
-	if i > 0 {
-		pos, err := strconv.ParseUint(text[i+1:], 10, 63)
-		if err == nil && pos >= uint64(len(binlog.Magic)) {
-			return binlog.Position{File: text[:i], Pos: pos}, nil
-		}
-	}
-	return binlog.Position{}, fmt.Errorf("%q: want FILE:POS, such as binlog.000042:4", text)
 }
 
 // run archives until ctx ends.
@@ -159,151 +125,17 @@ func (v *binlogVerb) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	if v.options.Storage, err = archive.OpenStorage(ctx, v.to); err != nil {
 		return err
 	}
-	if v.log == "" {
-		id, err := dumpmy.ServerID(ctx, v.options.DSN)
-		if err != nil {
-			return err
-		}
-		v.log = dumpmy.DefaultLogName(id)
-	}
-	v.options.Dir = dumpmy.LogDir(v.log)
-	v.options.Opened = func(p binlog.Position) {
-		v.update(func(s *binlogStatus) { s.connected, s.proven = true, true })
-		from := p.String()
-		if p.IsZero() {
-			from = "the oldest that the server has"
-		}
-		v.say(stderr, "archiving the binary log into %s of %s, from %s on", v.log, placeText(v.to), from)
-	}
-	v.options.Archived = func(p binlog.Position) {
-		v.update(func(s *binlogStatus) {
-			s.position, s.archivedAt = p, time.Now()
-			s.segments++
-		})
-	}
-	stop := v.writeMetrics(stderr)
-	err = v.follow(ctx, stderr)
-	err = errors.Join(err, stop())
-	if err != nil {
-		return binlogHint(err)
-	}
-	s := v.now()
+	s, err := binlog.Follow(ctx, binlog.FollowOptions{
+		Stream: v.options, Log: v.log, Place: placeText(v.to), MetricsFile: v.metricsFile, Say: sayTo(stderr, v.quiet),
+	})
 	switch {
+	case err != nil:
+		return err
 	case v.json.Given():
-		return v.json.Print(stdout, binlogOutcome{v.log, placeText(v.to), s.position.String(), s.segments, s.reconnects})
+		return v.json.Print(stdout, binlogOutcome{s.Log, placeText(v.to), s.Position.String(), s.Segments, s.Reconnects})
 	case v.quiet:
 		return nil
 	}
-	_, err = fmt.Fprintf(stdout, "binary log %s kept up to %s, %d segments more\n", v.log, s.position, s.segments)
+	_, err = fmt.Fprintf(stdout, "binary log %s kept up to %s, %d segments more\n", s.Log, s.Position, s.Segments)
 	return err
-}
-
-// follow archives over one connection after the other.
-func (v *binlogVerb) follow(ctx context.Context, stderr io.Writer) error {
-	pause, progress := firstBinlogRetry, 0
-	for {
-		end, err := dumpmy.StreamBinlog(ctx, v.options)
-		v.update(func(s *binlogStatus) { s.position, s.connected = end, false })
-		switch {
-		case err == nil && (ctx.Err() != nil || v.options.UntilEnd):
-			return nil
-		case err == nil:
-			err = errors.New("the server has ended the stream")
-		case ctx.Err() != nil, !v.now().proven, lasting(err):
-			return err
-		}
-		if s := v.now(); s.segments > progress {
-			pause, progress = firstBinlogRetry, s.segments
-		}
-		v.say(stderr, "%v; trying again in %v", err, pause)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, lastBinlogRetry)
-		v.update(func(s *binlogStatus) { s.reconnects++ })
-	}
-}
-
-// lasting reports whether a retry cannot help.
-func lasting(err error) bool {
-	var unavailable *binlog.UnavailableError
-	return errors.As(err, &unavailable) || errors.Is(err, my.ErrLogGap) || errors.Is(err, dumpmy.ErrOtherServer)
-}
-
-// binlogHint adds to an error about a gap what to do about it.
-func binlogHint(err error) error {
-	if errors.Is(err, binlog.ErrPurged) || errors.Is(err, binlog.ErrPosition) || errors.Is(err, my.ErrLogGap) {
-		return fmt.Errorf("a gap: %w; --log NAME begins another log, which can be replayed on backups that are taken after that", err)
-	}
-	return err
-}
-
-func (v *binlogVerb) say(w io.Writer, format string, args ...any) {
-	if !v.quiet {
-		fmt.Fprintf(w, time.Now().UTC().Format(time.RFC3339)+" "+format+"\n", args...)
-	}
-}
-
-func (v *binlogVerb) update(change func(*binlogStatus)) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	change(&v.status)
-}
-
-func (v *binlogVerb) now() binlogStatus {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.status
-}
-
-// writeMetrics writes metrics every few seconds until stop is called, and then once more.
-func (v *binlogVerb) writeMetrics(stderr io.Writer) (stop func() error) {
-	if v.metricsFile == "" {
-		return func() error { return nil }
-	}
-	ended := make(chan struct{})
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		for {
-			if err := writeBinlogMetrics(v.metricsFile, v.log, v.now()); err != nil {
-				v.say(stderr, "--metrics-file: %v", err)
-			}
-			select {
-			case <-ended:
-				return
-			case <-time.After(metricsInterval):
-			}
-		}
-	})
-	return func() error {
-		close(ended)
-		wait.Wait()
-		return writeBinlogMetrics(v.metricsFile, v.log, v.now())
-	}
-}
-
-func writeBinlogMetrics(path, log string, s binlogStatus) error {
-	labels := fmt.Sprintf("{log=%q}", log)
-	connected := 0.0
-	if s.connected {
-		connected = 1
-	}
-	metrics := []notice.Metric{
-		{Name: "weir_binlog_connected", Help: "Whether log is being received.", Labels: labels, Value: connected},
-		{Name: "weir_binlog_segments_total", Help: "Segments completed since the start.", Labels: labels, Value: float64(s.segments)},
-		{Name: "weir_binlog_reconnects_total", Help: "Connections after the first since the start.", Labels: labels, Value: float64(s.reconnects)},
-	}
-	if !s.position.IsZero() {
-		_, digits, _ := strings.Cut(s.position.File, ".")
-		if number, err := strconv.ParseFloat(digits, 64); err == nil {
-			metrics = append(metrics, notice.Metric{Name: "weir_binlog_file", Help: "Number of the server's file up to which log is kept.", Labels: labels, Value: number})
-		}
-		metrics = append(metrics, notice.Metric{Name: "weir_binlog_position_bytes", Help: "Position in that file.", Labels: labels, Value: float64(s.position.Pos)})
-	}
-	if !s.archivedAt.IsZero() {
-		metrics = append(metrics, notice.Metric{Name: "weir_binlog_kept_timestamp_seconds", Help: "When log was kept last.", Labels: labels, Value: float64(s.archivedAt.UnixMilli()) / 1000})
-	}
-	return notice.WriteTextfile(path, metrics)
 }

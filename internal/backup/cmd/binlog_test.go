@@ -345,16 +345,3 @@ func TestBinlogReceiverConnectsAgain(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
 }
-
-func TestParseGTID(t *testing.T) {
-	for _, text := range []string{"0-1-42", "4294967295-1-1", "3e11fa47-71ca-11e1-9e33-c80aa9429562:42", "3e11fa47-71ca-11e1-9e33-c80aa9429562:blue:7"} {
-		if g, err := parseGTID(text); err != nil || g.String() != text {
-			t.Errorf("%s: %s, %v", text, g, err)
-		}
-	}
-	for _, text := range []string{"", "0-1", "0-1-0", "0-1-2-3", "x-1-2", "0-1-2,1-1-1", "3e11fa47:1", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "3e11fa47-71ca-11e1-9e33-c80aa9429562:0"} {
-		if g, err := parseGTID(text); err == nil {
-			t.Errorf("%q is read as %s", text, g)
-		}
-	}
-}

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/backup/binlog"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/cli/clitest"
-	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
 // The page of metrics has all that backups and archived logs write.
@@ -24,10 +24,12 @@ func TestMetricsPage(t *testing.T) {
 	if err := hooks.Finish(t.Context(), &notice.Outcome{Label: "shop", OK: true, Started: now}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeWALMetrics(log, wal.Status{FlushedAt: now}); err != nil {
+	if err := notice.WriteTextfile(log, wal.Status{FlushedAt: now}.Metrics()); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeBinlogMetrics(bin, "shop", binlogStatus{position: binlog.Position{File: "bin.000001", Pos: 4}, archivedAt: now}); err != nil {
+	status := binlog.Status{Log: "shop", ArchivedAt: now}
+	status.Position.File, status.Position.Pos = "bin.000001", 4
+	if err := notice.WriteTextfile(bin, status.Metrics()); err != nil {
 		t.Fatal(err)
 	}
 	all := slices.Concat(

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/binlog"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/cli"
@@ -212,16 +213,11 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	if name, err := databaseOf(v.options.DSN); v.log.on && err == nil && name != "" && v.options.Create && !slices.ContainsFunc(m.Databases, func(d archive.Database) bool { return d.Name == name }) {
 		return cli.UsageError(fmt.Errorf("--to names database %s, and a log is replayed under the databases' own names: leave it out", name))
 	}
-	var log *replay
+	var log *binlog.Replay
 	if v.log.on && familyOfBackup(m) == familyMySQL {
-		if log, err = v.log.prepare(ctx, args[0], m, v, stderr); err != nil {
+		var release func() error
+		if log, release, err = v.log.prepare(ctx, args[0], m, v, stderr); err != nil {
 			return err
-		}
-	}
-	if log != nil {
-		release, e := log.hold(ctx, v.options.DSN, v.quiet, stderr)
-		if e != nil {
-			return e
 		}
 		defer func() { err = errors.Join(err, release()) }()
 	}
@@ -263,9 +259,9 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		}
 		return hinted(err)
 	}
-	var replayed *replayOutcome
+	var replayed *binlog.Outcome
 	if log != nil {
-		if replayed, err = log.run(ctx, &v.log, v.quiet, stderr); err != nil {
+		if replayed, err = v.log.replay(ctx, log, v.quiet, stderr); err != nil {
 			return err
 		}
 	}
@@ -323,7 +319,7 @@ func (v *restoreVerb) restFile(id string) (*os.File, error) {
 }
 
 // report prints the plan of a dry run, or the outcome.
-func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replayOutcome, stdout io.Writer) error {
+func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *binlog.Outcome, stdout io.Writer) error {
 	switch {
 	case v.json.Given():
 		out := restoreOutcome{
@@ -376,9 +372,9 @@ type restoreOutcome struct {
 	Workers   []bulk.WorkerPoolStats `json:"workers,omitempty"`   // each pool of workers
 	Footprint *bulk.Footprint        `json:"footprint,omitempty"` // the memory of this process at its peak
 
-	Plan      []restore.Step `json:"plan,omitempty"`   // of --dry-run: the steps
-	Replay    *replayOutcome `json:"replay,omitempty"` // the replay of the binary log
-	ElapsedNs int64          `json:"elapsed_ns"`       // nanoseconds from start to end
+	Plan      []restore.Step  `json:"plan,omitempty"`   // of --dry-run: the steps
+	Replay    *binlog.Outcome `json:"replay,omitempty"` // the replay of the binary log
+	ElapsedNs int64           `json:"elapsed_ns"`       // nanoseconds from start to end
 }
 
 // failure is an object that could not be restored.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/binlog"
 	"github.com/weirdb/weir/internal/backup/bulk"
-	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/backup/wal"
@@ -188,21 +188,13 @@ func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Man
 	return wal.Verify(ctx, storage, m, keys)
 }
 
-// verifyBinlog verifies the binary log that follows a backup. If the log does not reach back to
-// the backup, that is a problem in the report.
+// verifyBinlog verifies the binary log that follows a backup.
 func (v *verifyVerb) verifyBinlog(ctx context.Context, place string, m *archive.Manifest) (*dumpmy.LogCheck, error) {
 	storage, err := archive.OpenStorage(ctx, place)
 	if err != nil {
 		return nil, err
 	}
-	log, err := dumpmy.LogOf(ctx, storage, m.Summary, "")
-	if errors.Is(err, my.ErrLogGap) {
-		return &dumpmy.LogCheck{Problems: []string{err.Error()}}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return dumpmy.CheckLog(ctx, storage, log, dumpmy.ManifestPosition(m.Position), dumpmy.LogTarget{})
+	return binlog.Verify(ctx, storage, m)
 }
 
 // restored restores into a private server.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,9 +16,6 @@ import (
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/cli"
 )
-
-// metricsInterval is how often the metrics of a receiver are written.
-const metricsInterval = 5 * time.Second
 
 // walVerb is the configuration of `weir backup wal`.
 type walVerb struct {
@@ -113,49 +111,15 @@ func (v *walVerb) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	// Messages and status come from goroutines of the receiver.
-	var mu sync.Mutex
-	var last wal.Status
-	v.options.Say = func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !v.quiet {
-			fmt.Fprintf(stderr, time.Now().UTC().Format(time.RFC3339)+" "+format+"\n", args...)
-		}
-	}
-	v.options.Status = func(s wal.Status) {
-		mu.Lock()
-		defer mu.Unlock()
-		last = s
-	}
-	status := func() wal.Status {
-		mu.Lock()
-		defer mu.Unlock()
-		return last
-	}
-	ended := make(chan struct{})
-	var metrics sync.WaitGroup
-	if v.metricsFile != "" {
-		metrics.Go(func() {
-			for {
-				if err := writeWALMetrics(v.metricsFile, status()); err != nil {
-					v.options.Say("--metrics-file: %v", err)
-				}
-				select {
-				case <-ended:
-					return
-				case <-time.After(metricsInterval):
-				}
-			}
-		})
-	}
+	v.options.Say = sayTo(stderr, v.quiet)
+	var last atomic.Pointer[wal.Status] // goroutines of the receiver store it
+	last.Store(&wal.Status{})
+	v.options.Status = func(s wal.Status) { last.Store(&s) }
+	stop := notice.KeepTextfile(v.metricsFile, func() []notice.Metric { return last.Load().Metrics() },
+		func(err error) { v.options.Say("--metrics-file: %v", err) })
 	err = wal.Receive(ctx, storage, v.options)
-	close(ended)
-	metrics.Wait()
-	s := status()
-	if v.metricsFile != "" {
-		err = errors.Join(err, writeWALMetrics(v.metricsFile, s))
-	}
+	err = errors.Join(err, stop())
+	s := last.Load()
 	switch {
 	case err != nil:
 		return err
@@ -168,22 +132,15 @@ func (v *walVerb) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 	return err
 }
 
-func writeWALMetrics(path string, s wal.Status) error {
-	connected := 0.0
-	if s.Connected {
-		connected = 1
+// sayTo returns a function that prints messages with the time, one a line, for any number of
+// goroutines.
+func sayTo(w io.Writer, quiet bool) func(format string, args ...any) {
+	var mu sync.Mutex
+	return func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !quiet {
+			fmt.Fprintf(w, time.Now().UTC().Format(time.RFC3339)+" "+format+"\n", args...)
+		}
 	}
-	metrics := []notice.Metric{
-		{Name: "weir_wal_connected", Help: "Whether log is being received.", Labels: "", Value: connected},
-		{Name: "weir_wal_flushed_bytes", Help: "Position up to which log is kept.", Labels: "", Value: float64(s.Flushed)},
-		{Name: "weir_wal_segments_total", Help: "Segments completed since the start.", Labels: "", Value: float64(s.Segments)},
-		{Name: "weir_wal_reconnects_total", Help: "Connections after the first since the start.", Labels: "", Value: float64(s.Reconnects)},
-	}
-	if s.LagBytes >= 0 {
-		metrics = append(metrics, notice.Metric{Name: "weir_wal_lag_bytes", Help: "Log that the server has and that is not kept.", Labels: "", Value: float64(s.LagBytes)})
-	}
-	if !s.FlushedAt.IsZero() {
-		metrics = append(metrics, notice.Metric{Name: "weir_wal_flushed_timestamp_seconds", Help: "When log was kept last.", Labels: "", Value: float64(s.FlushedAt.UnixMilli()) / 1000})
-	}
-	return notice.WriteTextfile(path, metrics)
 }
