@@ -207,8 +207,9 @@ func Remove(ctx context.Context, repo *Repository, id string) error {
 	}
 	if err == nil && n == 0 {
 		// Without its manifest a complete backup has nothing that shows what the rest is. A full
-		// storage may not take a mark, and has to be emptied without.
-		if err = repo.storage.Put(ctx, id+"/"+removedName, nil); errors.Is(err, ErrFull) {
+		// storage may not take a mark, and has to be emptied without. Credentials that may list,
+		// read and delete suffice.
+		if err = repo.storage.Put(ctx, id+"/"+removedName, nil); errors.Is(err, ErrFull) || errors.Is(err, ErrDenied) {
 			err = nil
 		}
 	}

@@ -105,7 +105,7 @@ func TestListTellsStates(t *testing.T) {
 }
 
 // TestRemovalThatIsInterrupted deletes a backup until its storage fails: what is left is listed,
-// and goes with the next prune. A full storage can be emptied, too.
+// and goes with the next prune. A storage that is full, or that may not be written, can be emptied, too.
 func TestRemovalThatIsInterrupted(t *testing.T) {
 	t.Parallel()
 	repo := localRepo(t)
@@ -121,16 +121,24 @@ func TestRemovalThatIsInterrupted(t *testing.T) {
 		t.Errorf("%q were removed, %v", gone, err)
 	}
 
-	quickBackup(t, repo, Options{ID: "c"})
-	full := &fullStorage{Storage: repo.Storage()}
-	full.full.Store(true)
-	if err := Remove(t.Context(), NewRepository(full), "c"); err != nil {
-		t.Errorf("from a full storage: %v", err)
+	for _, refusal := range []error{ErrFull, ErrDenied} {
+		quickBackup(t, repo, Options{ID: "c"})
+		if err := Remove(t.Context(), NewRepository(noPut{repo.Storage(), refusal}), "c"); err != nil {
+			t.Errorf("from a storage that takes nothing (%v): %v", refusal, err)
+		}
 	}
 	for o, err := range repo.Storage().List(t.Context(), "", true) {
 		t.Errorf("%s is left, %v", o.Name, err)
 	}
 }
+
+// noPut refuses every Put.
+type noPut struct {
+	Storage
+	err error
+}
+
+func (s noPut) Put(context.Context, string, []byte) error { return s.err }
 
 var errNoDelete = errors.New("no deletion")
 
