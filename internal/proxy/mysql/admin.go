@@ -22,29 +22,29 @@ func (s *Server) isAdmin(user string) bool {
 // authenticateAdmin authenticates the DSN's user and the admin users, by a secret that weir
 // holds, otherwise by LDAP or the server. Without a password it lets in only clients that may
 // borrow weir's own access: see core.MayBorrow.
-func (v *loginAttempt) authenticateAdmin(ctx context.Context) error {
-	s := v.server()
-	secret, known := s.creds.Secret(v.key.user)
-	allowed := s.isAdmin(v.key.user)
+func (a *loginAttempt) authenticateAdmin(ctx context.Context) error {
+	s := a.server()
+	secret, known := s.creds.Secret(a.key.user)
+	allowed := s.isAdmin(a.key.user)
 	switch {
-	case s.cfg().isPeer(v.key.user):
+	case s.cfg().isPeer(a.key.user):
 		var err error
 		if secret, err = mywire.ParseSecret(s.cfg().PeerSecret); err != nil {
 			return err
 		}
-	case allowed && !known && v.c.login.borrows:
-		return v.wire.Trust(ctx)
+	case allowed && !known && a.c.login.borrows:
+		return a.wire.Trust(ctx)
 	case allowed && !known && s.cfg().Auth == AuthLDAP:
-		_, err := v.askLDAP(ctx, s.cfg().LDAP)
+		_, err := a.askLDAP(ctx, s.cfg().LDAP)
 		return err
 	case allowed && !known && s.cfg().relays():
-		v.key.database = s.cfg().MySQL.Database
-		v.wire.Response.Database = v.key.database
-		return v.relay(ctx, nil)
+		a.key.database = s.cfg().MySQL.Database
+		a.wire.Response.Database = a.key.database
+		return a.relay(ctx, nil)
 	case !allowed:
 		secret = mywire.Secret{} // fails as a wrong password does
 	}
-	_, err := v.wire.Authenticate(ctx, secret)
+	_, err := a.wire.Authenticate(ctx, secret)
 	return err
 }
 

@@ -203,7 +203,7 @@ func (ca *caching) skip(why cache.Skip) cached {
 
 func (ca *caching) tell(why cache.Skip) cached {
 	ca.counted = true
-	ca.c.diag.complain(&sqlscan.Hints{Bad: why.Told()})
+	ca.c.hints.warn(why.Told())
 	return cachedNot
 }
 

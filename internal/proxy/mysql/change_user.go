@@ -139,37 +139,37 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// request a new answer.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
-	v := &loginAttempt{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
+	a := &loginAttempt{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}}
 	if before != nil && c.login.failed >= maxFailedChanges {
 		e := mywire.NewError(mywire.ErrUnknownCommand, "Unknown command")
-		if _ = wire.Refuse(ctx, e); !v.returnToFormer(ctx, e) { // the client may be gone; e is what matters
+		if _ = wire.Refuse(ctx, e); !a.returnToFormer(ctx, e) { // the client may be gone; e is what matters
 			s.Left(c.id)
 			_ = conn.Close()
 		}
 		return e
 	}
-	return v.enter(ctx)
+	return a.enter(ctx)
 }
 
 // returnToFormer lets a client continue as its former user after it got err for its
 // COM_CHANGE_USER. It reports whether the client does.
-func (v *loginAttempt) returnToFormer(ctx context.Context, err error) bool {
-	s, f := v.server(), v.former
+func (a *loginAttempt) returnToFormer(ctx context.Context, err error) bool {
+	s, f := a.server(), a.former
 	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil {
 		return false
 	}
-	v.key, v.ok, v.donated = f.key, mywire.OK{}, nil
-	v.c.login.failed++
-	v.refused = true
+	a.key, a.ok, a.donated = f.key, mywire.OK{}, nil
+	a.c.login.failed++
+	a.refused = true
 	rest := time.NewTimer(refusedRest)
 	defer rest.Stop()
 	select {
 	case <-rest.C:
 	case <-s.DialCtx.Done():
 	}
-	return v.sit(func() {}) == nil
+	return a.sit(func() {}) == nil
 }
 
 // surfaced is a connection that was on a loop. Its remote address is the client's even if it

@@ -20,18 +20,19 @@ type client struct {
 	l *loop
 	p *pool
 
-	login     login       // who it is
-	transport transport   // its socket: cuts commands from the bytes
-	router    router      // sends commands while it has no backend
-	fwd       forwarder   // sends commands while it has a backend
-	responder responder   // processes answers
-	pins      pins        // why it keeps its backend
-	stmts     statements  // prepared statements
-	texts     texts       // how texts are read
-	settings  settings    // session variables and the database
-	diag      diagnostics // diagnostics of its last statements
-	moving    clientMover // hands it over to another process
-	cached    caching     // its reads with a ttl
+	login     login        // who it is
+	transport transport    // its socket: cuts commands from the bytes
+	router    router       // sends commands while it has no backend
+	fwd       forwarder    // sends commands while it has a backend
+	responder responder    // processes answers
+	pins      pins         // why it keeps its backend
+	stmts     statements   // prepared statements
+	texts     texts        // how texts are read
+	settings  settings     // session variables and the database
+	diag      diagnostics  // diagnostics of its last statements
+	hints     hintWarnings // warnings about its hints
+	moving    clientMover  // hands it over to another process
+	cached    caching      // its reads with a ttl
 
 	id    uint32 // the connection id that the client got
 	addr  string
@@ -67,7 +68,7 @@ func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.responder.c = c, c, c, c, c
 	c.transport.rest.tr = &c.transport
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c, c.cached.c = c, c, c, c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.hints.c, c.moving.c, c.begun.c, c.cached.c = c, c, c, c, c, c, c, c, c
 	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
 	return c
 }

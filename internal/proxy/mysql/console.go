@@ -35,11 +35,11 @@ type console struct {
 
 // serveConsole sends a client the OK of its login to the console, and answers its commands
 // until it leaves.
-func (s *Server) serveConsole(ctx context.Context, v *loginAttempt, database string) error {
-	if err := v.wire.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}); err != nil {
+func (s *Server) serveConsole(ctx context.Context, a *loginAttempt, database string) error {
+	if err := a.wire.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}); err != nil {
 		return err
 	}
-	conn := v.wire.Conn
+	conn := a.wire.Conn
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *Server) serveConsole(ctx context.Context, v *loginAttempt, database str
 	defer stop()
 	s.Consoles.Add(1)
 	defer s.Consoles.Add(-1)
-	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user, addr: v.c.addr, database: database}
+	con := &console{srv: s, caps: a.wire.Caps, id: a.c.id, user: a.key.user, addr: a.c.addr, database: database}
 	r := bufio.NewReader(conn)
 	for {
 		payload, err := readCommand(r)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -592,7 +591,7 @@ func asksForWarnings(sql string, info *myscan.Statement) bool {
 }
 
 // diagnostics are what a client may query about its last statements: LAST_INSERT_ID(),
-// warnings, numbers of rows, sequences and GTIDs; also the hints that weir has warned about.
+// warnings, numbers of rows, sequences and GTIDs.
 type diagnostics struct {
 	c *client
 
@@ -605,24 +604,6 @@ type diagnostics struct {
 	// keepsIDs: it has asked for a LAST_INSERT_ID() that was lost. Its writes with ids of its
 	// own join no groups.
 	keepsIDs bool
-	noticed  map[string]bool // hints already warned about
-}
-
-// complain warns once per session about an invalid hint. MySQL has no notices, so the warning
-// goes to the log.
-func (dg *diagnostics) complain(h *sqlscan.Hints) {
-	c := dg.c
-	for _, msg := range h.Bad {
-		c.l.BadHints++
-		if dg.noticed[msg] || len(dg.noticed) >= 32 {
-			continue
-		}
-		if dg.noticed == nil {
-			dg.noticed = make(map[string]bool)
-		}
-		dg.noticed[strings.Clone(msg)] = true
-		c.l.srv.Log.Warn("hint ignored", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "hint", msg)
-	}
 }
 
 // generatesID reports whether an INSERT of the client, which is read in the given settings,

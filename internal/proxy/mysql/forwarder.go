@@ -221,7 +221,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 		return 0
 	}
 	if info.Hints.Bad != nil {
-		c.diag.complain(&info.Hints)
+		c.hints.warn(info.Hints.Bad)
 	}
 	if c.router.intercept(sql, &info) {
 		return len(msg)
@@ -299,7 +299,7 @@ func (fw *forwarder) prepare(msg, payload []byte) int {
 		return len(msg)
 	}
 	if st.info.Hints.Bad != nil {
-		c.diag.complain(&st.info.Hints)
+		c.hints.warn(st.info.Hints.Bad)
 	}
 	u := fw.begin(mywire.ComStmtPrepare, msg)
 	u.seq = answerSeq(msg)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -13,14 +12,6 @@ import (
 // Healthy returns why the server cannot be used, or nil if it can: see core.Server.CheckHealth.
 func (s *Server) Healthy(ctx context.Context) error {
 	return s.CheckHealth(ctx, s.Host(), func(ctx context.Context) (bool, error) { return s.asker.ask(ctx, s) })
-}
-
-// LastAnswer implements core.Pool.
-func (p *pool) LastAnswer() (last time.Duration) {
-	for _, b := range p.Backends {
-		last = max(last, b.Answered)
-	}
-	return last
 }
 
 // A healthChecker checks whether the server works, on a connection that it keeps.

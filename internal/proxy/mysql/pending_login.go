@@ -115,19 +115,19 @@ func (g *pendingLogin) failed(err error) {
 func (g *pendingLogin) answered(wire *mywire.Client) {
 	s := g.l.srv
 	g.Spoke()
-	v := newVisitor(g.c, wire, g.began)
-	database, user := v.key.database, v.key.user
-	if core.IsAdminDatabase(database) || s.Stopping() || !v.proves() {
-		g.goElsewhere(v)
+	a := newLoginAttempt(g.c, wire, g.began)
+	database, user := a.key.database, a.key.user
+	if core.IsAdminDatabase(database) || s.Stopping() || !a.proves() {
+		g.goElsewhere(a)
 		return
 	}
 	if gate := s.GateOf(database); gate.Paused || gate.Disabled {
-		g.goElsewhere(v)
+		g.goElsewhere(a)
 		return
 	}
 	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) || s.SessionCounts.Enter(s.Options(), database, user) != nil {
 		s.Sessions.Add(-1)
-		g.goElsewhere(v) // which sends the reason
+		g.goElsewhere(a) // which sends the reason
 		return
 	}
 	g.l.Given() // OnClosed takes it back
@@ -135,25 +135,25 @@ func (g *pendingLogin) answered(wire *mywire.Client) {
 	s.Logins.Add(1)
 	g.l.met++
 	c := g.c
-	g.l.prepare(v)
+	g.l.prepare(a)
 	c.s = g.Sock
 	c.s.Handle(c)
 	c.s.Suspends(true)
-	g.l.seat(v)
+	g.l.seat(a)
 	c.s.Consume()
 }
 
 // proves reports whether the client's first message proves its password by what weir knows, and
 // whether the server has accepted such a login recently.
-func (v *loginAttempt) proves() bool {
-	s := v.c.l.srv
+func (a *loginAttempt) proves() bool {
+	s := a.c.l.srv
 	cfg, now := s.cfg(), s.Monotonic()
-	ok, seen := s.known.welcomes.get(v.key, now)
+	ok, seen := s.known.welcomes.get(a.key, now)
 	if !seen {
 		return false
 	}
-	v.ok = ok
-	if v.wire.Response.Plugin != mywire.PluginNative && len(v.wire.Response.Auth) > 0 {
+	a.ok = ok
+	if a.wire.Response.Plugin != mywire.PluginNative && len(a.wire.Response.Auth) > 0 {
 		return false // a client that sent another plugin's proof waits for an answer to it
 	}
 	if cfg.Auth == AuthTrust {
@@ -163,13 +163,13 @@ func (v *loginAttempt) proves() bool {
 	if cfg.Auth == AuthLDAP {
 		return false // LDAP needs the password
 	}
-	secret, known := s.creds.Secret(v.key.user)
+	secret, known := s.creds.Secret(a.key.user)
 	if !known && cfg.AuthQuery == "" && cfg.Auth == AuthAuto {
-		if rows := s.known.accounts.Recent(v.key.user, cfg.LoginCheckInterval, now); rows != nil {
-			secret, known = s.known.accounts.Stored(v.key.user, rows, s.grants.hash(rows), now)
+		if rows := s.known.accounts.Recent(a.key.user, cfg.LoginCheckInterval, now); rows != nil {
+			secret, known = s.known.accounts.Stored(a.key.user, rows, s.grants.hash(rows), now)
 		}
 	}
-	if !known || s.creds.Keys(v.key.user) == nil || !v.wire.Proves(secret) {
+	if !known || s.creds.Keys(a.key.user) == nil || !a.wire.Proves(secret) {
 		return false
 	}
 	s.LoginChecks.Add(secret.Plugin(), loginPooled)
@@ -194,24 +194,24 @@ func (g *pendingLogin) left(gone bool) {
 	}
 }
 
-// goElsewhere moves the login to a goroutine. v has answered the greeting; nil means that its
+// goElsewhere moves the login to a goroutine. a has answered the greeting; nil means that its
 // answer is still to be read.
-func (g *pendingLogin) goElsewhere(v *loginAttempt) {
+func (g *pendingLogin) goElsewhere(a *loginAttempt) {
 	s := g.l.srv
 	s.Arriving.Add(1)
 	g.Deadline = g.began + s.cfg().LoginTimeout // it was that of the first answer
 	g.left(false)
 	s.Surface(&g.PendingLogin, g.c.addr, func(ctx context.Context, conn net.Conn) {
-		s.loginFailed(g.c.addr, g.goOn(ctx, v, conn))
+		s.loginFailed(g.c.addr, g.goOn(ctx, a, conn))
 	}, func() { s.Forget(g.c.id) })
 }
 
 // goOn is the rest of a login, which may block.
-func (g *pendingLogin) goOn(ctx context.Context, v *loginAttempt, conn net.Conn) error {
+func (g *pendingLogin) goOn(ctx context.Context, a *loginAttempt, conn net.Conn) error {
 	s := g.l.srv
-	if v != nil {
-		v.wire.Reached(conn)
-		return s.answered(ctx, v)
+	if a != nil {
+		a.wire.Reached(conn)
+		return s.answered(ctx, a)
 	}
 	leave := s.lobby.Enter(conn)
 	wire, err := g.greeter.Accept(ctx, conn)
@@ -221,5 +221,5 @@ func (g *pendingLogin) goOn(ctx context.Context, v *loginAttempt, conn net.Conn)
 		_ = conn.Close()
 		return err
 	}
-	return s.answered(ctx, newVisitor(g.c, wire, g.began))
+	return s.answered(ctx, newLoginAttempt(g.c, wire, g.began))
 }

@@ -1,12 +1,6 @@
 package mysql
 
-import (
-	"regexp"
-	"strings"
-	"time"
-
-	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
-)
+import "time"
 
 // This file handles statements that change how new sessions begin: global settings, privileges,
 // roles, a database's character set. With a direct connection, a client that connects next gets
@@ -14,26 +8,9 @@ import (
 // that client. If only logins bring connections it has to: then old ones close when no client
 // needs them.
 
-// newSessions matches the statements about accounts and databases among DDL and administrative
-// ones. It may match too many: the worst effect is that idle connections are replaced.
-var newSessions = regexp.MustCompile(strings.ReplaceAll(
-	`(?is)\b(grant|revoke|(create|alter|drop|rename|default) (or replace )?(user|role)|flush\b[^;]*\bprivileges|alter (database|schema))\b`,
-	" ", `(?:\s|/\*M?!\d*|/\*.*?\*/|(?:--|#)[^\n]*\n)+`)) // an executable comment matches only at its beginning
-
 // renewEvery is the least time between two renewals for statements that failed: a user without
 // the privilege must not have everyone's connections replaced by trying.
 const renewEvery = 10 * time.Second
-
-// maxReachText is how much of such a text is matched; these statements are short.
-const maxReachText = 4 << 10
-
-// changesSessions reports whether a statement may change how new sessions begin.
-func changesSessions(sql string, eff myscan.Effect) bool {
-	if eff.Has(myscan.EffSetGlobal) {
-		return true
-	}
-	return eff.Has(myscan.EffDDL|myscan.EffAdmin) && newSessions.MatchString(sql[:min(len(sql), maxReachText)])
-}
 
 // renew replaces every backend when it is next free, and queries again what weir knows about
 // the server's sessions. It must be called on a loop.

@@ -153,7 +153,7 @@ func (rt *router) query(msg []byte) int {
 		c.texts.keep(sql, &info) // as the text shows it: it may need a backend
 	}
 	if info.Hints.Bad != nil {
-		c.diag.complain(&info.Hints)
+		c.hints.warn(info.Hints.Bad)
 	}
 	if c.inflight == 0 {
 		if rt.intercept(sql, &info) {
@@ -246,7 +246,7 @@ func (rt *router) prepare(msg []byte) int {
 		return len(msg)
 	}
 	if st.info.Hints.Bad != nil {
-		c.diag.complain(&st.info.Hints)
+		c.hints.warn(st.info.Hints.Bad)
 	}
 	c.stmts.describe(st)
 	return len(msg)

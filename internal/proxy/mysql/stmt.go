@@ -10,6 +10,35 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
+// A route is how a statement outside a transaction runs.
+type route uint8
+
+const (
+	routeAlone route = iota // on a backend of the client's own
+	routeRead               // may be pipelined with reads of others
+	routeWrite              // may join a group
+)
+
+// batchable are the effects that a grouped write may have. Reading settings is not among them:
+// a lane's connections have some of their own.
+const batchable = myscan.EffWrites
+
+func routeOf(info *myscan.Statement) route {
+	switch {
+	case info.Count != 1 || info.Effects.Has(myscan.EffUnknown|myscan.EffMulti):
+		return routeAlone
+	case info.ReadOnly() && !info.Effects.Has(myscan.EffSleep|myscan.EffWeirShow|myscan.EffStatementSet):
+		return routeRead
+	}
+	switch info.Verb {
+	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
+		if info.Effects&^batchable == 0 {
+			return routeWrite
+		}
+	}
+	return routeAlone
+}
+
 // A stmt is a text to be prepared, shared by all clients of a pool that prepare it in the same
 // settings. Each backend prepares it when it is first needed there.
 type stmt struct {

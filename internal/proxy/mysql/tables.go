@@ -106,3 +106,10 @@ func (f *tableFacts) learn(p *pool, u *unit) {
 		f.state = tablePlain
 	}
 }
+
+// forgetSchema drops what weir knows about tables and statements.
+func (p *pool) forgetSchema() {
+	p.tables.forget()
+	p.stmts.forgetAnswers()
+	p.catalogue.stale = true
+}

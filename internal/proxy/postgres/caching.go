@@ -248,7 +248,7 @@ func (ca *caching) skip(why cache.Skip) cached {
 }
 
 func (ca *caching) tell(why cache.Skip) cached {
-	ca.c.diag.complain(why.Told())
+	ca.c.hints.warn(why.Told())
 	return cachedNot
 }
 

@@ -30,7 +30,7 @@ type client struct {
 	stmts     statements     // prepared statements
 	texts     texts          // how texts are read
 	settings  settings       // of the session
-	diag      diagnostics    // its warnings
+	hints     hintWarnings   // warnings about its hints
 	moving    clientMover    // to another process
 	cached    caching        // its reads with a ttl
 	listens   clientListener // the channels it listens on, also while it has neither backend nor pin: see viaHub
@@ -64,7 +64,7 @@ type client struct {
 func newClient(l *loop) *client {
 	c := &client{l: l, tx: pgwire.StatusIdle}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.responder.c = c, c, c, c, c
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.listens.c, c.cached.c = c, c, c, c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.hints.c, c.moving.c, c.listens.c, c.cached.c = c, c, c, c, c, c, c, c
 	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
 	return c
 }

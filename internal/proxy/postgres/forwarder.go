@@ -223,7 +223,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 		return 0
 	}
 	if c.tx != pgwire.StatusIdle && info.Hints.Bad != nil {
-		c.diag.complain(info.Hints.Bad)
+		c.hints.warn(info.Hints.Bad)
 	}
 	if c.cur == nil && c.stmts.nameHangs(&info.Statement) {
 		return 0
@@ -309,7 +309,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	u := fw.openExtended()
 	fw.lendTo(u, &st.info.Statement)
 	if c.tx != pgwire.StatusIdle && st.info.Hints.Bad != nil {
-		c.diag.complain(st.info.Hints.Bad)
+		c.hints.warn(st.info.Hints.Bad)
 	}
 	if len(m.Name) == 0 {
 		// The unnamed statement is passed on unchanged: the server parses it again, as it

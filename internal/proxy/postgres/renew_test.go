@@ -1,69 +1,95 @@
-package postgres
+package postgres_test
 
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-func TestReachOfStatements(t *testing.T) {
-	for _, c := range []struct {
-		sql  string
-		want []changeScope
-	}{
-		{"DROP DATABASE shop", []changeScope{{database: "shop", alone: true}}},
-		{"drop database if exists \"My \"\"Shop\" with (force);", []changeScope{{database: `My "Shop`, alone: true}}},
-		{"/* a /* b */ c */ DROP -- x\n DATABASE SHOP", []changeScope{{database: "shop", alone: true}}},
-		{"ALTER DATABASE a RENAME TO b", []changeScope{{database: "a", alone: true}}},
-		{"ALTER DATABASE a SET TABLESPACE fast", []changeScope{{database: "a", alone: true}}},
-		{"ALTER DATABASE a SET search_path = x", []changeScope{{database: "a"}}},
-		{"ALTER DATABASE a RESET ALL", []changeScope{{database: "a"}}},
-		{"ALTER DATABASE a OWNER TO b", nil},
-		{"ALTER DATABASE a CONNECTION LIMIT 5", nil},
-		{"CREATE DATABASE a", []changeScope{{database: "template1", alone: true, copies: true}}},
-		{"CREATE DATABASE a TEMPLATE b OWNER c", []changeScope{{database: "b", alone: true, copies: true}}},
-		{"CREATE DATABASE a OWNER c TEMPLATE = 'B'", []changeScope{{database: "B", alone: true, copies: true}}},
-		{"CREATE DATABASE template", []changeScope{{database: "template1", alone: true, copies: true}}},
-		{"CREATE DATABASE a TEMPLATE DEFAULT", []changeScope{{database: "template1", alone: true, copies: true}}},
-		{"DROP ROLE IF EXISTS a, B, \"C\"", []changeScope{{user: "a"}, {user: "b"}, {user: "C"}}},
-		{"DROP USER a", []changeScope{{user: "a"}}},
-		{"ALTER ROLE a SET work_mem = '1MB'", []changeScope{{user: "a"}}},
-		{"ALTER ROLE a IN DATABASE d RESET work_mem", []changeScope{{user: "a", database: "d"}}},
-		{"ALTER ROLE ALL SET work_mem = '1MB'", []changeScope{{}}},
-		{"ALTER USER CURRENT_USER SET work_mem = '1MB'", []changeScope{{current: true}}},
-		{"ALTER ROLE \"all\" SET work_mem = '1MB'", []changeScope{{user: "all"}}},
-		{"ALTER ROLE a RENAME TO b", []changeScope{{user: "a"}}},
-		{"ALTER ROLE a PASSWORD 'set'", nil},
-		{"CREATE TABLE t (a int); DROP ROLE x; DROP DATABASE y", []changeScope{{user: "x"}, {database: "y", alone: true}}},
-		{"CREATE TABLE \"database\" (a int)", nil},
-		{"DROP TABLE database", nil},
-		{"SELECT 'DROP DATABASE x; DROP DATABASE y'", nil},
-		{"", nil},
-		{"DROP DATABASE", nil},
-		{"DROP DATABASE IF EXISTS", nil},
-		{"DROP DATABASE \"unterminated", []changeScope{{database: "unterminated", alone: true}}},
-		{"/* DROP DATABASE x", nil},
+// poolOf is the pool of a user.
+func (w *weir) poolOf(user string) sight.PoolStatus {
+	w.tb.Helper()
+	for _, p := range w.snapshot().Pools {
+		if p.Database == w.db && p.User == user {
+			return p
+		}
+	}
+	return sight.PoolStatus{}
+}
+
+// closedBackends is how many backends of a user's pool were closed.
+func (w *weir) closedBackends(user string) uint64 { return w.poolOf(user).Closed }
+
+// Any client can ask to change the defaults of all. Connections of others are renewed only if
+// the server has made the change.
+func TestRefusedChangesRenewNobodysConnections(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	mine, theirs := w.wire(), dialWireAs(t, w.Addr().String(), db, "weir_other")
+	mine.ask("SELECT 1")
+	for _, sql := range []string{
+		"ALTER ROLE ALL SET work_mem = '5MB'",
+		"ALTER ROLE postgres SET work_mem = '5MB'",
+		"ALTER DATABASE " + db + " SET work_mem = '5MB'",
+		"DROP ROLE postgres",
+		"CREATE TEMP TABLE x (); ALTER ROLE postgres SET work_mem = '5MB'",
+		"DROP DATABASE " + db,
+		"ALTER DATABASE " + db + " RENAME TO other",
+		"CREATE DATABASE copy TEMPLATE " + db,
 	} {
-		got := reachOf(c.sql)
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(changeScope{})); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", c.sql, diff)
+		for _, message := range [][]byte{query(sql), run(sql)} {
+			before := w.closedBackends("postgres")
+			theirs.send(message)
+			if e := errorIn(theirs.ready()); e == nil {
+				t.Fatalf("%s: not refused", sql)
+			}
+			mine.want("SELECT 1", "[?column?] (1) SELECT_1 I")
+			if after := w.closedBackends("postgres"); after != before {
+				t.Errorf("%s: refused, and yet %d connections of another user were closed", sql, after-before)
+			}
 		}
 	}
 }
 
-func FuzzReachOf(f *testing.F) {
-	for _, sql := range []string{"DROP DATABASE a", "ALTER ROLE a IN DATABASE", "CREATE DATABASE a TEMPLATE =", "/*", "'", "\"\"\"", "--", "DROP ROLE if"} {
-		f.Add(sql)
+// A change that is rolled back has no effect, and one of a user to his own defaults concerns his
+// own connections.
+func TestOnlyWhatWasCarriedOutRenewsConnections(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	c := w.wire()
+	other := dialWireAs(t, w.Addr().String(), db, "weir_other")
+	c.ask("SELECT 1")
+	other.ask("SELECT 1")
+
+	before := w.closedBackends("weir_other")
+	for _, sql := range []string{"BEGIN", "ALTER ROLE weir_other IN DATABASE " + db + " SET work_mem = '5MB'", "ROLLBACK"} {
+		c.ask(sql)
 	}
-	f.Fuzz(func(t *testing.T, sql string) {
-		n := 1
-		for i := range sql {
-			if sql[i] == ';' || sql[i] == ',' {
-				n++
-			}
-		}
-		if got := reachOf(sql); len(got) > n+maxReachWords {
-			t.Errorf("%d statements and lists reach %d things", n, len(got))
-		}
+	if after := w.closedBackends("weir_other"); after != before {
+		t.Errorf("a change that was rolled back closed %d connections", after-before)
+	}
+
+	mine := w.closedBackends("postgres")
+	other.want("ALTER ROLE CURRENT_USER SET work_mem = '4MB'", "ALTER_ROLE I")
+	if after := w.closedBackends("postgres"); after != mine {
+		t.Errorf("a user's own defaults closed %d connections of another", after-mine)
+	}
+	eventually(t, "a user's connections end with the change of his own defaults", func() bool {
+		return w.poolOf("weir_other").Backends == 0
 	})
+
+	before = w.closedBackends("weir_other")
+	for _, sql := range []string{"BEGIN", "ALTER ROLE weir_other IN DATABASE " + db + " SET work_mem = '5MB'"} {
+		c.ask(sql)
+	}
+	if after := w.closedBackends("weir_other"); after != before {
+		t.Errorf("a change that is not committed closed %d connections", after-before)
+	}
+	c.ask("COMMIT")
+	eventually(t, "the other user has the new default", func() bool {
+		return other.ask("SHOW work_mem") == "[work_mem] (5MB) SHOW I"
+	})
+	onServer(t, "ALTER ROLE weir_other RESET work_mem")
 }

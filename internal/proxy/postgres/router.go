@@ -159,7 +159,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			u.parsed = append(u.parsed, parsedName{name: string(cutName(name)), st: o.st})
 			u.effects |= o.st.info.Effects
 			if o.st.info.Hints.Bad != nil {
-				c.diag.complain(o.st.info.Hints.Bad)
+				c.hints.warn(o.st.info.Hints.Bad)
 			}
 		case pgwire.ClientBind:
 			_, at, ok := cstr(body, 0)
@@ -431,7 +431,7 @@ func (rt *router) query(n int, p []byte) int {
 		c.texts.keep(text(sql), &info) // it may need a backend
 	}
 	if info.Hints.Bad != nil {
-		c.diag.complain(info.Hints.Bad)
+		c.hints.warn(info.Hints.Bad)
 	}
 	if rt.intercept(&info.Statement) {
 		return n

@@ -332,3 +332,16 @@ func (sg *settings) reported(name, value string) {
 	}
 	sg.c.texts.told(name, value)
 }
+
+// clauses are the SET and RESET of a text.
+func clauses(info *sqlscan.Statement) []sqlscan.SetClause {
+	if info.Count > 1 {
+		return info.Sets
+	}
+	return []sqlscan.SetClause{info.Set}
+}
+
+// resets reports whether a clause goes back to a session's own default.
+func resets(s *sqlscan.SetClause) bool {
+	return s.All || s.Reset || s.Default || strings.EqualFold(s.Value, "default")
+}

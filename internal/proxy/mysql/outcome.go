@@ -5,34 +5,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A route is how a statement outside a transaction runs.
-type route uint8
-
-const (
-	routeAlone route = iota // on a backend of the client's own
-	routeRead               // may be pipelined with reads of others
-	routeWrite              // may join a group
-)
-
-// batchable are the effects that a grouped write may have. Reading settings is not among them:
-// a lane's connections have some of their own.
-const batchable = myscan.EffWrites
-
-func routeOf(info *myscan.Statement) route {
-	switch {
-	case info.Count != 1 || info.Effects.Has(myscan.EffUnknown|myscan.EffMulti):
-		return routeAlone
-	case info.ReadOnly() && !info.Effects.Has(myscan.EffSleep|myscan.EffWeirShow|myscan.EffStatementSet):
-		return routeRead
-	}
-	switch info.Verb {
-	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
-		if info.Effects&^batchable == 0 {
-			return routeWrite
-		}
-	}
-	return routeAlone
-}
+// This file finds out from a unit's answer what its statements have done, or may have done.
 
 // A change is what weir must check when a unit's answer has come.
 type change uint16
@@ -136,11 +109,4 @@ func (u *unit) hidesAccounts() bool {
 		return u.effects.Has(unseen) || u.unjudged > 0
 	}
 	return u.effects.Has(myscan.EffUnknown)
-}
-
-// forgetSchema drops what weir knows about tables and statements.
-func (p *pool) forgetSchema() {
-	p.tables.forget()
-	p.stmts.forgetAnswers()
-	p.catalogue.stale = true
 }

@@ -1,22 +1,6 @@
 package postgres
 
-import (
-	"strings"
-
-	"github.com/weirdb/weir/internal/proxy/sqlscan"
-)
-
-// This file follows what a linked client's statements do to its session: settings,
-// pins, sequences. Effects are recorded when a statement is sent, and count once its unit
-// has succeeded.
-
-// clauses are the SET and RESET of a text.
-func clauses(info *sqlscan.Statement) []sqlscan.SetClause {
-	if info.Count > 1 {
-		return info.Sets
-	}
-	return []sqlscan.SetClause{info.Set}
-}
+// This file tracks whose sequence values a backend holds: currval and lastval return them.
 
 // dropSequences makes sure that currval and lastval cannot return what another
 // session left on the backend that the client has got. If the client's own last
@@ -40,9 +24,4 @@ func (c *client) forgetSequences(done *backend) {
 			b.lastWriter, b.mixed = nil, true
 		}
 	}
-}
-
-// resets reports whether a clause goes back to a session's own default.
-func resets(s *sqlscan.SetClause) bool {
-	return s.All || s.Reset || s.Default || strings.EqualFold(s.Value, "default")
 }
