@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -228,6 +230,55 @@ func TestLeadOfAServerThatHangs(t *testing.T) {
 		relay.Heal()
 		pool.Close()
 		r.check(r.take(r.migrated(outbox.Plan{})).Close())
+	}
+}
+
+// A connection that hangs beside a healthy session of the lock ends the attempt, too.
+func TestLeadWithAConnectionThatHangs(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	r.migrated(outbox.Plan{})
+	cfg, err := pgxpool.ParseConfig(r.dsn)
+	r.check(err)
+	var armed atomic.Bool // once the epoch is incremented on the session of the lock
+	cfg.ConnConfig.Tracer = stall{"UPDATE ", func() { armed.Store(true) }}
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		return &deafConn{Conn: c, armed: &armed}, err
+	}
+	pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
+	r.check(err)
+	defer pool.Close()
+	s, err := New(pool, Options{LeaseTimeout: 500 * time.Millisecond})
+	r.check(err)
+	s.answerPatience = 500 * time.Millisecond
+	if _, err := s.Lead(r.ctx(), 0); err == nil || !strings.Contains(err.Error(), "the server has not answered within 500ms") {
+		t.Errorf("lead, with a connection that hangs: %v", err)
+	}
+}
+
+// deafConn is a connection on which nothing arrives any more once it has asked for the server's
+// place.
+type deafConn struct {
+	net.Conn
+	armed *atomic.Bool
+	deaf  atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if c.armed.Load() && bytes.Contains(b, []byte("pg_postmaster_start_time")) {
+		c.deaf.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.deaf.Load() {
+			return n, err
+		}
 	}
 }
 

@@ -37,10 +37,13 @@ func (t *term) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := simpleValue(ctx, c, "SELECT "+placeText)
-	if err == nil && string(place) != t.place {
-		err = errElsewhere
-	}
+	err = t.store.answered(ctx, func(ctx context.Context) error {
+		place, err := simpleValue(ctx, c, "SELECT "+placeText)
+		if err == nil && string(place) != t.place {
+			err = errElsewhere
+		}
+		return err
+	})
 	if err != nil {
 		closeConn(c)
 		return nil, fmt.Errorf("identify the server: %w", err)
