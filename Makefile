@@ -25,8 +25,8 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup \
 	./internal/proxy/killtest ./internal/kvd/consensus/sim ./outbox/postgres ./internal/lab/... \
 	./batch/sim ./examples/... ./internal/backup/... ./internal/house ./internal/kvd/consensus \
-	./internal/kvd/consensus/session ./internal/kvd/storm ./internal/kvd/wal/... ./internal/outbox/... ./internal/kvd/state ./internal/proxy/bouncer ./internal/proxy/cmd ./internal/proxy/core \
-	./internal/proxy/ldap ./internal/proxy/sqlscan/... \
+	./internal/kvd/consensus/session ./internal/kvd/storm ./internal/kvd/wal/... ./internal/outbox/... ./internal/kvd/state ./internal/proxy/bouncer ./internal/proxy/process ./internal/proxy/core \
+	./internal/proxy/cmd ./internal/proxy/examine ./internal/proxy/ldap ./internal/proxy/sqlscan/... \
 	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
 	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
 	./internal/measure/loop ./internal/measure/outside \

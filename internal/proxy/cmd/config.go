@@ -16,8 +16,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/examine"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/process"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/proxy/userlist"
@@ -90,7 +92,7 @@ func (c *proxyConfig) completePostgres() (err error) {
 			return fmt.Errorf("%s: at %s weir itself is to listen (--listen-postgres %s), so that it would connect to itself", source, host.Address, c.pg.Listen)
 		}
 	}
-	if c.pg.Target, err = hostTarget(target, c.severalPostgres()); err != nil {
+	if c.pg.Target, err = hostTarget(target, c.pg.Several()); err != nil {
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.pgDSN.visible = c.pgDSN.source == "--postgres" && showsPassword(c.pgDSN.text, c.pg.Postgres.Password)
@@ -115,7 +117,7 @@ func (c *proxyConfig) completeMySQL() (err error) {
 			return fmt.Errorf("%s: at %s weir itself is to listen (--listen-mysql %s), so that it would connect to itself", source, host.Address, c.my.Listen)
 		}
 	}
-	if c.my.Target, err = hostTarget(target, len(c.my.Hosts) > 1); err != nil {
+	if c.my.Target, err = hostTarget(target, c.my.Several()); err != nil {
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.myDSN.visible = c.myDSN.source == "--mysql" && showsPassword(c.myDSN.text, c.my.MySQL.Password)
@@ -123,6 +125,50 @@ func (c *proxyConfig) completeMySQL() (err error) {
 		return fmt.Errorf("--mysql-auth-file: %w", err)
 	}
 	return c.my.Validate()
+}
+
+// process returns what a process is run from.
+func (c *proxyConfig) process() process.Config {
+	out := process.Config{
+		Admin: c.admin, Takeover: c.takeover, ShutdownDelay: c.shutdownDelay, AuditLog: c.audit, LogLevel: c.logLevel,
+		Warnings: c.warnings(),
+	}
+	out.Postgres, out.MySQL = c.sides()
+	return out
+}
+
+// servers returns what config check --connect looks at.
+func (c *proxyConfig) servers() examine.Config {
+	out := examine.Config{DSN: c.pgDSN.text}
+	out.Postgres, out.MySQL = c.sides()
+	return out
+}
+
+// sides returns copies of those that are wanted.
+func (c *proxyConfig) sides() (pg *postgres.Config, my *mysql.Config) {
+	if c.pgDSN.wanted {
+		side := c.pg
+		pg = &side
+	}
+	if c.myDSN.wanted {
+		side := c.my
+		my = &side
+	}
+	return pg, my
+}
+
+// warnings names the passwords that are on the command line.
+func (c *proxyConfig) warnings() (list []string) {
+	if c.pgDSN.visible {
+		list = append(list, "the password in --postgres can be read by every user of this machine; use PGPASSWORD, the password file, WEIR_POSTGRES or --config")
+	}
+	if c.myDSN.visible {
+		list = append(list, "the password in --mysql can be read by every user of this machine; use MYSQL_PWD, WEIR_MYSQL or --config")
+	}
+	if c.ldap.visible {
+		list = append(list, "the password in --ldap can be read by every user of this machine; use WEIR_LDAP or --config")
+	}
+	return list
 }
 
 // isSelf reports whether a server's address is the one of a listener, as far as their
@@ -137,11 +183,6 @@ func isSelf(server, listener string) bool {
 	every := at == "" || at == "0.0.0.0" || at == "::"
 	return host == at || slices.Contains(here, host) && (every || slices.Contains(here[:2], at) && host != "::1")
 }
-
-func (c *proxyConfig) severalPostgres() bool { return len(c.pg.Hosts) > 1 || len(c.pg.Patroni) > 0 }
-
-// several reports whether connections go to one of several hosts.
-func (c *proxyConfig) several() bool { return c.severalPostgres() || len(c.my.Hosts) > 1 }
 
 // hostTarget is which of the hosts is wanted. Of several it is the one that takes
 // writes, unless the connection string says otherwise: libpq's own default, any, would

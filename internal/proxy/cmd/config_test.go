@@ -19,6 +19,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/proxy/userlist"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -305,5 +306,29 @@ func TestLDAPPasswordOnTheCommandLineIsSeen(t *testing.T) {
 		if c.pg.LDAP == nil || c.ldap.visible != tt.want {
 			t.Errorf("flag %q, environment %q: visible %v, want %v", tt.flag, tt.env, c.ldap.visible, tt.want)
 		}
+	}
+}
+
+func TestParseMySQLUserList(t *testing.T) {
+	native, sha2 := mywire.NewNativeSecret("pw"), mywire.NewSHA2Secret("pw")
+	text := fmt.Sprintf("\"a\" \"pass\"\n\"b\" \"%s\"\n\"c\" \"0x%X\"\n\"d\" \"\"\n\"e\" \"0xfeed\"\n", native, sha2)
+	users, err := userlist.Parse(text, mysqlUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range users {
+		plain, _ := u.Secret.Plain()
+		got = append(got, u.Name+": "+u.Secret.String()+" "+plain)
+	}
+	want := []string{
+		"a: plain password pass", "b: mysql_native_password hash ", "c: caching_sha2_password hash ", "d: no secret ",
+		"e: plain password 0xfeed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	if _, err := userlist.Parse(`"a" "$A$005$hush"`, mysqlUser); err == nil || strings.Contains(err.Error(), "hush") || !strings.HasPrefix(err.Error(), "1: ") {
+		t.Errorf("a broken hash: %v", err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 // docs/reference/console.md lists the columns of every table that the admin console
@@ -22,8 +24,8 @@ import (
 func TestConsolePage(t *testing.T) {
 	const page = "../../../docs/reference/console.md"
 	clitest.ClearEnvironment(t)
-	pg := sharedPostgres.Get(t)
-	my := sharedMariaDB.Get(t)
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	log, stop := program.Serve(t, "proxy", "--postgres", pg.DSN("postgres"), "--mysql", my.DSN(""),
 		"--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "off", "--trust-loopback")
 	address := make(map[string]string)

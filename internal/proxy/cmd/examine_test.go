@@ -3,12 +3,9 @@
 package proxycmd
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -82,24 +79,4 @@ func TestExamine(t *testing.T) {
 	}
 	clitest.Write(t, file, "pool_sise: 3\n")
 	program.Refuse(t, cli.ExitUsage, []string{"pool_size"}, "config", "check", "--connect", "--of", "proxy", file)
-}
-
-// An account without privileges is told what it lacks.
-func TestExaminePrivileges(t *testing.T) {
-	clitest.ClearEnvironment(t)
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	file := filepath.Join(t.TempDir(), "weir.yaml")
-	conn, err := pgx.Connect(t.Context(), pg.DSN("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = conn.Exec(t.Context(), "CREATE ROLE app LOGIN")
-	if err = errors.Join(err, conn.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	clitest.Write(t, file, "postgres: "+strings.Replace(pg.DSN("postgres"), "postgres@", "app@", 1)+"\n")
-	text := program.Must(t, "config", "check", "--connect", file)
-	if !strings.Contains(text, `GRANT SELECT ON pg_authid TO "app"`) || !strings.Contains(text, "with limits") {
-		t.Errorf("%s", text)
-	}
 }

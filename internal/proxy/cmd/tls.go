@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/ldap"
@@ -72,19 +71,4 @@ func (l *ldapSource) directory() (*ldap.Directory, error) {
 		return nil, fmt.Errorf("--ldap-ca: %w", err)
 	}
 	return d, nil
-}
-
-// liveTLS is a TLS configuration that can be replaced while connections are
-// made by it.
-type liveTLS struct{ now atomic.Pointer[tls.Config] }
-
-// follow returns a configuration that is always the latest; nil stays nil.
-func (l *liveTLS) follow(first *tls.Config) *tls.Config {
-	if first == nil {
-		return nil
-	}
-	l.now.Store(first)
-	c := first.Clone()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return l.now.Load(), nil }
-	return c
 }

@@ -2,7 +2,7 @@
 // health and profiles. It has an address of its own, by default on loopback only,
 // because it shows the text of statements and has no login.
 //
-// It does not import the proxy: internal/proxy/cmd hands in a Source, and
+// It does not import the proxy: internal/proxy/process hands in a Source, and
 // internal/admin/live draws the page.
 package dash
 

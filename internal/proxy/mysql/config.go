@@ -107,6 +107,9 @@ func Defaults() Config {
 	return c
 }
 
+// Several reports whether connections go to one of several hosts.
+func (c *Config) Several() bool { return len(c.Hosts) > 1 }
+
 // Renewed returns the server and the hosts of c with the passwords and certificates that they
 // have in next. If next names other servers, it returns those of c and false: the new password
 // may be meant for the other servers only.

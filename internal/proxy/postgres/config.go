@@ -134,6 +134,9 @@ func Defaults() Config {
 	return c
 }
 
+// Several reports whether connections go to one of several hosts.
+func (c *Config) Several() bool { return len(c.Hosts) > 1 || len(c.Patroni) > 0 }
+
 // Renewed returns the server and the hosts of c with the passwords and certificates that
 // they have in next. If next has other servers, it returns what c has, and false: the new
 // password may only be for those.

@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxycmd
+package process
 
 import (
 	"context"
@@ -19,8 +17,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// proxyMetrics gathers what /metrics shows.
-func proxyMetrics(sides []proxySide) *prometheus.Registry {
+// metrics gathers what /metrics shows.
+func metrics(sides []side) *prometheus.Registry {
 	var sources []sight.Source
 	for _, s := range sides {
 		sources = append(sources, s.srv)
@@ -28,16 +26,16 @@ func proxyMetrics(sides []proxySide) *prometheus.Registry {
 	return admin.Registry(sight.Collector(sources...))
 }
 
-// proxySource shows a proxy's sides to the live page.
-type proxySource struct {
-	sides    []proxySide
+// pageSource shows a proxy's sides to the live page.
+type pageSource struct {
+	sides    []side
 	stopping *atomic.Bool
 }
 
 var errStopping = errors.New("weir is stopping")
 
 // Ready implements dash.Source: every side is, and weir is not about to stop.
-func (p proxySource) Ready(ctx context.Context) error {
+func (p pageSource) Ready(ctx context.Context) error {
 	if p.stopping.Load() {
 		return errStopping
 	}
@@ -51,7 +49,7 @@ func (p proxySource) Ready(ctx context.Context) error {
 }
 
 // Totals implements dash.Source.
-func (p proxySource) Totals(ctx context.Context) (dash.Totals, error) {
+func (p pageSource) Totals(ctx context.Context) (dash.Totals, error) {
 	t := dash.Totals{Reasons: make(map[string]uint64), Latency: new(measure.Hist), Wait: new(measure.Hist), Server: new(measure.Hist)}
 	for _, s := range p.sides {
 		snap, err := s.brief(ctx)
@@ -155,7 +153,7 @@ func reasonsOf(s *batch.Stats) map[string]uint64 {
 }
 
 // State implements dash.Source.
-func (p proxySource) State(ctx context.Context) (dash.State, error) {
+func (p pageSource) State(ctx context.Context) (dash.State, error) {
 	out := dash.State{
 		Version: sight.Version, Sides: make([]dash.Side, 0, len(p.sides)),
 		Pools: []dash.Pool{}, Lanes: []dash.Lane{},

@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxycmd
+package process
 
 import (
 	"context"
@@ -23,12 +21,12 @@ import (
 const roleAdmin = "admin"
 
 // findBefore looks for the process whose place this one takes.
-func (p *proxyProcess) findBefore() (err error) {
-	if p.cfg.takeover == "" {
+func (p *process) findBefore() (err error) {
+	if p.cfg.Takeover == "" {
 		return nil
 	}
-	if p.before, err = handover.Dial(p.cfg.takeover); err != nil {
-		return fmt.Errorf("--takeover: the process at %s: %w", p.cfg.takeover, err)
+	if p.before, err = handover.Dial(p.cfg.Takeover); err != nil {
+		return fmt.Errorf("--takeover: the process at %s: %w", p.cfg.Takeover, err)
 	}
 	if p.before != nil {
 		p.log.Info("weir proxy takes over", "pid", p.before.PID(), "version", p.before.Version())
@@ -38,7 +36,7 @@ func (p *proxyProcess) findBefore() (err error) {
 
 // inherited is a socket of the process before, if there is one and it listens where the
 // configuration says, as the one that a side listens on; else nil, and it opens its own.
-func (p *proxyProcess) inherited(role, address string) []core.Socket {
+func (p *process) inherited(role, address string) []core.Socket {
 	if p.before == nil {
 		return nil
 	}
@@ -49,16 +47,16 @@ func (p *proxyProcess) inherited(role, address string) []core.Socket {
 }
 
 // listenAdmin opens --admin; nil if that is off.
-func (p *proxyProcess) listenAdmin() (*netloop.Pausable, error) {
-	if p.cfg.admin == "" {
+func (p *process) listenAdmin() (*netloop.Pausable, error) {
+	if p.cfg.Admin == "" {
 		return nil, nil
 	}
 	if p.before != nil {
-		if ln := p.before.Socket(roleAdmin, p.cfg.admin); ln != nil {
+		if ln := p.before.Socket(roleAdmin, p.cfg.Admin); ln != nil {
 			return ln, nil
 		}
 	}
-	ln, err := net.Listen("tcp", p.cfg.admin)
+	ln, err := net.Listen("tcp", p.cfg.Admin)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen for --admin: %w (another weir or program has it: give each weir of a machine an address of its own, or --admin off)", err)
 	} else if err != nil {
@@ -68,8 +66,8 @@ func (p *proxyProcess) listenAdmin() (*netloop.Pausable, error) {
 }
 
 // take has the process before accept no more clients, and makes ready for the next one.
-func (p *proxyProcess) take(admin *netloop.Pausable) (next *handover.Giver, err error) {
-	if p.cfg.takeover == "" {
+func (p *process) take(admin *netloop.Pausable) (next *handover.Giver, err error) {
+	if p.cfg.Takeover == "" {
 		return nil, nil
 	}
 	if p.before != nil {
@@ -86,7 +84,7 @@ func (p *proxyProcess) take(admin *netloop.Pausable) (next *handover.Giver, err 
 		p.taking.Store(true)
 	}
 	next = &handover.Giver{
-		Path: p.cfg.takeover, Version: sight.Version, Log: p.log, Sides: p.handoverSides(), Busy: p.busy,
+		Path: p.cfg.Takeover, Version: sight.Version, Log: p.log, Sides: p.handoverSides(), Busy: p.busy,
 		Patience: func() time.Duration { return p.sides[0].srv.Options().DrainTimeout },
 		End:      func() { p.End(core.ShutdownNow) },
 	}
@@ -94,12 +92,12 @@ func (p *proxyProcess) take(admin *netloop.Pausable) (next *handover.Giver, err 
 		next.Sockets = append(next.Sockets, handover.Socket{Role: s.engine, Address: s.listen, Listener: s.heirs.Listener()})
 	}
 	if admin != nil {
-		next.Sockets = append(next.Sockets, handover.Socket{Role: roleAdmin, Address: p.cfg.admin, Listener: admin})
+		next.Sockets = append(next.Sockets, handover.Socket{Role: roleAdmin, Address: p.cfg.Admin, Listener: admin})
 	}
 	return next, next.Listen()
 }
 
-func (p *proxyProcess) handoverSides() map[string]handover.Side {
+func (p *process) handoverSides() map[string]handover.Side {
 	sides := make(map[string]handover.Side, len(p.sides))
 	for _, s := range p.sides {
 		sides[s.engine] = s.heirs
@@ -108,7 +106,7 @@ func (p *proxyProcess) handoverSides() map[string]handover.Side {
 }
 
 // busy tells why this process cannot be taken over now.
-func (p *proxyProcess) busy() string {
+func (p *process) busy() string {
 	switch {
 	case p.taking.Load():
 		return fmt.Sprintf("it takes over from process %d still: try again when that has ended", p.before.PID())
@@ -119,7 +117,7 @@ func (p *proxyProcess) busy() string {
 }
 
 // takeIn takes the clients of the process before in, until it has ended.
-func (p *proxyProcess) takeIn(ctx context.Context) error {
+func (p *process) takeIn(ctx context.Context) error {
 	n, err := p.before.Run(ctx, p.log)
 	p.taking.Store(false)
 	if err != nil {

@@ -1,6 +1,7 @@
-//go:build linux
-
-package proxycmd
+// Package examine checks a configuration of the proxy against the servers that it names: their
+// versions, roles, connections and settings, and what the user of the connection string may do
+// there. It changes nothing. This is weir config check --connect.
+package examine
 
 import (
 	"context"
@@ -16,39 +17,57 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/measure/check"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// examinePatience is how long one server may take to answer an examination.
-const examinePatience = 10 * time.Second
+// patience is how long one server may take to answer an examination.
+const patience = 10 * time.Second
 
-// examine looks at the servers that a configuration names, as the proxy would meet
-// them, and changes nothing.
-func examine(ctx context.Context, c *proxyConfig) []check.Check {
-	checks := []check.Check{openFiles(c)}
-	if c.pgDSN.wanted {
-		for _, h := range c.pg.Hosts {
-			checks = append(checks, examinePostgres(ctx, c, h.Address)...)
+// Config has the sides of a proxy. nil means that there is no such side.
+type Config struct {
+	Postgres *postgres.Config
+	// DSN is the connection string of Postgres.Hosts.
+	DSN   string
+	MySQL *mysql.Config
+}
+
+// options are the same for both sides.
+func (c *Config) options() *session.Options {
+	if c.Postgres != nil {
+		return &c.Postgres.Options
+	}
+	return &c.MySQL.Options
+}
+
+// Servers looks at the servers that a configuration names as the proxy would meet them.
+func Servers(ctx context.Context, c Config) []check.Check {
+	checks := []check.Check{openFiles(c.options())}
+	if c.Postgres != nil {
+		for _, h := range c.Postgres.Hosts {
+			checks = append(checks, examinePostgres(ctx, &c, h.Address)...)
 		}
 	}
-	if c.myDSN.wanted {
-		for _, h := range c.my.Hosts {
-			checks = append(checks, examineMySQL(ctx, c, h)...)
+	if c.MySQL != nil {
+		for _, h := range c.MySQL.Hosts {
+			checks = append(checks, examineMySQL(ctx, &c, h)...)
 		}
 	}
 	return checks
 }
 
 // openFiles compares what a process may open with what the limits may come to.
-func openFiles(c *proxyConfig) check.Check {
+func openFiles(o *session.Options) check.Check {
 	found := check.Check{Name: "open files", State: check.Yes, For: "a descriptor for each client and server connection"}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		found.State, found.Detail = check.No, err.Error()
 		return found
 	}
-	need := uint64(c.shared.MaxClients + c.shared.PoolSize + 64)
-	found.Detail = fmt.Sprintf("%d, for %d clients (--max-clients) and their server connections", limit.Max, c.shared.MaxClients)
+	need := uint64(o.MaxClients + o.PoolSize + 64)
+	found.Detail = fmt.Sprintf("%d, for %d clients (--max-clients) and their server connections", limit.Max, o.MaxClients)
 	if limit.Max < need {
 		found.State = check.Limited
 		found.Hint = fmt.Sprintf("at least LimitNOFILE=%d, or a smaller --max-clients", need)
@@ -67,29 +86,29 @@ func (e *examination) add(state check.State, what, detail, use, hint string) {
 }
 
 // fits compares the server's connections with the pools'.
-func (e *examination) fits(c *proxyConfig, free int, detail string) {
-	pool := c.shared.PoolSize + c.shared.ReservePoolSize
+func (e *examination) fits(o *session.Options, free int, detail string) {
+	pool := o.PoolSize + o.ReservePoolSize
 	state, hint := check.Yes, ""
 	switch {
 	case free < pool:
 		state, hint = check.No, fmt.Sprintf("raise the server's max_connections, or --pool-size to at most %d", max(free, 1))
-	case c.shared.MaxDBConnections > free:
+	case o.MaxDBConnections > free:
 		state, hint = check.Limited, "--max-db-connections is more than the server has"
-	case free < 2*pool && c.shared.MaxDBConnections == 0:
+	case free < 2*pool && o.MaxDBConnections == 0:
 		state, hint = check.Limited, "--pool-size is for each user and database: with two of them it is too many; --max-db-connections bounds the sum over users"
 	}
 	takes := fmt.Sprintf("a pool may take %d", pool)
-	if c.shared.AutoPool {
+	if o.AutoPool {
 		takes = fmt.Sprintf("a pool begins with %d, and pools grow until three quarters are taken", pool)
 	}
 	e.add(state, "connections", detail+"; "+takes, "pools of each user and database, of every weir before this server", hint)
 }
 
-func examinePostgres(ctx context.Context, c *proxyConfig, address string) []check.Check {
+func examinePostgres(ctx context.Context, c *Config, address string) []check.Check {
 	e := &examination{name: "postgres " + address}
-	ctx, cancel := context.WithTimeout(ctx, examinePatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cfg, err := pgx.ParseConfig(c.pgDSN.text)
+	cfg, err := pgx.ParseConfig(c.DSN)
 	if err == nil {
 		chooseHost(cfg, address)
 		err = e.postgres(ctx, c, cfg)
@@ -127,7 +146,7 @@ func hostPort(host string, port uint16) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.ConnConfig) error {
+func (e *examination) postgres(ctx context.Context, c *Config, cfg *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return err
@@ -173,11 +192,11 @@ func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.Con
 		role = "a standby"
 	}
 	e.add(check.Yes, "role", role, "which host connections go to (target_session_attrs)", "")
-	e.fits(c, limit-reserved, fmt.Sprintf("max_connections %d less %d reserved, %d in use", limit, reserved, used))
+	e.fits(c.options(), limit-reserved, fmt.Sprintf("max_connections %d less %d reserved, %d in use", limit, reserved, used))
 	switch {
 	case sees:
 		e.add(check.Yes, "logins", "may read pg_authid: logins cost the server no connection", "pooled logins", "")
-	case c.pg.AuthQuery != "" || len(c.pg.Users) > 0:
+	case c.Postgres.AuthQuery != "" || len(c.Postgres.Users) > 0:
 		e.add(check.Yes, "logins", "by --auth-query or --auth-file", "pooled logins", "")
 	default:
 		e.add(check.Limited, "logins", cfg.User+" may not read pg_authid: each login is passed on to the server",
@@ -189,7 +208,7 @@ func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.Con
 		e.add(check.Limited, "durability", "fsync "+fsync+", synchronous_commit "+commit, "that what is acknowledged survives a crash",
 			"the server acknowledges what a crash may lose, and groups of writes gain little: there is no flush to share")
 	}
-	if !messages && !c.shared.NoSoloLane {
+	if !messages && !c.Postgres.NoSoloLane {
 		e.add(check.Limited, "solo lane", "the function pg_logical_emit_message may not be called", "groups of writes other than INSERTs of one shape", "GRANT EXECUTE on it, or --no-solo-lane")
 	}
 	if idleLimit != "0" {
@@ -198,9 +217,9 @@ func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.Con
 	return nil
 }
 
-func examineMySQL(ctx context.Context, c *proxyConfig, host mywire.ConnectConfig) []check.Check {
+func examineMySQL(ctx context.Context, c *Config, host mywire.ConnectConfig) []check.Check {
 	e := &examination{name: "mysql " + host.Address}
-	ctx, cancel := context.WithTimeout(ctx, examinePatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := e.mysql(ctx, c, host); err != nil {
 		e.add(check.No, "answers", err.Error(), "everything", "weir logs in as the user of --mysql: check address, password (MYSQL_PWD) and the account's host")
@@ -218,7 +237,7 @@ func mysqlDriver(host mywire.ConnectConfig) *driver.Config {
 			cfg.Net = "unix"
 		}
 	}
-	cfg.Timeout, cfg.ReadTimeout = examinePatience, examinePatience
+	cfg.Timeout, cfg.ReadTimeout = patience, patience
 	switch host.TLSMode {
 	case "", mywire.TLSPreferred:
 		cfg.TLSConfig = "preferred"
@@ -234,7 +253,7 @@ func mysqlDriver(host mywire.ConnectConfig) *driver.Config {
 	return cfg
 }
 
-func (e *examination) mysql(ctx context.Context, c *proxyConfig, host mywire.ConnectConfig) error {
+func (e *examination) mysql(ctx context.Context, c *Config, host mywire.ConnectConfig) error {
 	connector, err := driver.NewConnector(mysqlDriver(host))
 	if err != nil {
 		return err
@@ -264,7 +283,7 @@ func (e *examination) mysql(ctx context.Context, c *proxyConfig, host mywire.Con
 	if userLimit > 0 {
 		free, detail = min(free, userLimit), detail+fmt.Sprintf(", max_user_connections %d", userLimit)
 	}
-	e.fits(c, free, detail)
+	e.fits(c.options(), free, detail)
 	e.mysqlPrivileges(ctx, c, conn, host.User, strings.Contains(version, "MariaDB"))
 	durable := flush == 1
 	settings := "innodb_flush_log_at_trx_commit " + strconv.Itoa(flush)
@@ -283,7 +302,7 @@ func (e *examination) mysql(ctx context.Context, c *proxyConfig, host mywire.Con
 }
 
 // mysqlPrivileges tries what weir asks of the server as its own user.
-func (e *examination) mysqlPrivileges(ctx context.Context, c *proxyConfig, conn *sql.Conn, user string, mariadb bool) {
+func (e *examination) mysqlPrivileges(ctx context.Context, c *Config, conn *sql.Conn, user string, mariadb bool) {
 	table := "mysql.user"
 	if mariadb {
 		table = "mysql.global_priv"
@@ -293,7 +312,7 @@ func (e *examination) mysqlPrivileges(ctx context.Context, c *proxyConfig, conn 
 	switch {
 	case err == nil:
 		e.add(check.Yes, "logins", "may read "+table+": logins cost the server no connection", "pooled logins", "")
-	case c.my.AuthQuery != "" || len(c.my.Users) > 0:
+	case c.MySQL.AuthQuery != "" || len(c.MySQL.Users) > 0:
 		e.add(check.Yes, "logins", "by --mysql-auth-query or --mysql-auth-file", "pooled logins", "")
 	default:
 		e.add(check.Limited, "logins", user+" may not read "+table+": each login is passed on to the server",

@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxycmd
+package process_test
 
 import (
 	"context"
