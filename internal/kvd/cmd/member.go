@@ -1,11 +1,8 @@
 package kvcmd
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/kvd/inspect"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/kv"
@@ -106,16 +104,16 @@ func newKVMemberList() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
-				list, _, err := inspect(ctx, c)
+				cluster, err := inspect.Ask(ctx, c)
 				if err != nil {
 					return err
 				}
-				if len(list) == 0 {
-					return errors.New("no replica answers")
+				newest, err := cluster.Newest()
+				if err != nil {
+					return err
 				}
-				newest := slices.MaxFunc(list, func(a, b replica.Status) int { return cmp.Compare(a.Applied, b.Applied) })
 				if asJSON.Given() {
-					return asJSON.Print(cmd.OutOrStdout(), jsonMembers(&newest))
+					return asJSON.Print(cmd.OutOrStdout(), jsonMembers(newest))
 				}
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(w, "ID\tADDRESS\tREDIS\tVOTES\tLEADS")

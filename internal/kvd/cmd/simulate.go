@@ -1,7 +1,6 @@
 package kvcmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +138,7 @@ func (s *simulation) one(out io.Writer) error {
 		if err := s.json.Print(out, simulated{Result: &r}); err != nil {
 			return err
 		}
-	} else if err := printRun(out, &r); err != nil {
+	} else if err := r.Print(out); err != nil {
 		return err
 	}
 	return verdict([]sim.Result{r})
@@ -172,7 +171,7 @@ func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 	if shown.After(started) {
 		fmt.Fprintln(progress)
 	}
-	if err := printTotals(out, t, time.Since(started)); err != nil {
+	if err := t.Print(out, time.Since(started)); err != nil {
 		return err
 	}
 	return verdict(t.Failures)
@@ -180,75 +179,8 @@ func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 
 // verdict returns an error if runs violated a guarantee.
 func verdict(failures []sim.Result) error {
-	for i := range failures {
-		r := &failures[i]
-		if len(r.Violations) > 0 {
-			return cli.Shortfall(fmt.Errorf("seed %d violates a guarantee: %v; to repeat it: %s", r.Seed, r.Violations[0], r.Command()))
-		}
+	if err := sim.Verdict(failures); err != nil {
+		return cli.Shortfall(err)
 	}
 	return nil
-}
-
-// lines prints lines and keeps the first error.
-type lines struct {
-	w   io.Writer
-	err error
-}
-
-func (l *lines) printf(format string, args ...any) {
-	if l.err == nil {
-		_, l.err = fmt.Fprintf(l.w, format+"\n", args...)
-	}
-}
-
-func printRun(w io.Writer, r *sim.Result) error {
-	l := &lines{w: w}
-	c := &r.Config
-	l.printf("seed %d: %d replicas, preset %s, profile %s, %d clients; trace hash %016x", r.Seed, c.Replicas, c.Preset, c.Profile, c.Clients, r.Hash)
-	printStats(l, &r.Stats)
-	for _, v := range r.Violations {
-		l.printf("broken: %v", v)
-	}
-	return l.err
-}
-
-func printTotals(w io.Writer, t *sim.Totals, took time.Duration) error {
-	l := &lines{w: w}
-	l.printf("%d seeds in %v, up to seed %d", t.Seeds, took.Round(time.Millisecond), t.Next-1)
-	printStats(l, &t.Stats)
-	for i := range t.Failures {
-		r := &t.Failures[i]
-		l.printf("broken by seed %d: %v", r.Seed, r.Violations[0])
-		l.printf("  %s", r.Command())
-	}
-	if len(t.Failures) == 0 {
-		l.printf("no promise was broken")
-	}
-	return l.err
-}
-
-func printStats(l *lines, s *sim.Stats) {
-	l.printf("virtual time   %v", s.Virtual.Round(time.Millisecond))
-	l.printf("operations     %d, %d of them on the fast path, %d without an outcome", s.Operations, s.Fast, s.Failed)
-	l.printf("messages       %d; %d syncs, %d snapshots, %d shipped", s.Messages, s.Syncs, s.Snapshots, s.Ships)
-	l.printf("checked        %d answers against the log, %d histories of keys by porcupine, %d of which it gave up", s.Checked, s.Keys, s.Undecided)
-	var faults []string
-	for _, c := range s.Faults.Counts() {
-		if c.Times > 0 {
-			faults = append(faults, fmt.Sprintf("%d %s", c.Times, spaced(c.Name)))
-		}
-	}
-	l.printf("faults         %s", cmp.Or(strings.Join(faults, ", "), "none"))
-}
-
-// spaced converts SlowDisks to "slow disks".
-func spaced(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if i > 0 && r >= 'A' && r <= 'Z' {
-			b.WriteByte(' ')
-		}
-		b.WriteString(strings.ToLower(string(r)))
-	}
-	return b.String()
 }

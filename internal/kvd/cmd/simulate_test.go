@@ -1,7 +1,6 @@
 package kvcmd
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -37,10 +36,6 @@ func TestSimulateFailsWithTheSeed(t *testing.T) {
 	err := verdict([]sim.Result{{}, r})
 	if cli.ExitCode(err) != cli.ExitShortfall || !strings.Contains(err.Error(), "weir kv simulate --seed 7 --replicas 3 --preset curp --profile crash --trace") {
 		t.Errorf("%v", err)
-	}
-	var b bytes.Buffer
-	if err := printTotals(&b, &sim.Totals{Seeds: 1, Next: 8, Failures: []sim.Result{r}}, time.Second); err != nil || !strings.Contains(b.String(), "broken by seed 7: lost: x\n") {
-		t.Errorf("%v: %s", err, b.String())
 	}
 }
 
