@@ -61,6 +61,12 @@ func (a *Account) Warn(format string, args ...any) {
 	a.result.Warnings = append(a.result.Warnings, fmt.Sprintf(format, args...))
 }
 
+// Uncompared warns that a resumed restore does not compare a database whose restore has ended: its
+// users may have changed it since.
+func (a *Account) Uncompared(database string) {
+	a.Warn("database %s is not compared with the backup: an earlier run has ended its restore, and it may have changed since", database)
+}
+
 // Failed handles an error. If it is about an object, it records it and returns nil, and the
 // restore continues. It returns any other error, an error that hopeless says will affect the
 // next object as well, and, with Options.Stop, every error.

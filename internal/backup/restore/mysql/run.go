@@ -226,9 +226,16 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	return ending, err
 }
 
-// compareRestored compares databases that an earlier run has restored with the backup.
+// compareRestored compares databases that an earlier run has restored with the backup, except those
+// whose journal is dropped already: others may use them.
 func compareRestored(ctx context.Context, r *runner, all []*database) error {
+	var ours []*database
 	for _, d := range all {
+		if !d.begun {
+			r.Uncompared(d.target)
+			continue
+		}
+		ours = append(ours, d)
 		var err error
 		if d.toc, err = r.readTOC(ctx, d.source); err == nil {
 			err = d.choose()
@@ -237,10 +244,10 @@ func compareRestored(ctx context.Context, r *runner, all []*database) error {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
-	if err := r.each(ctx, all, (*database).compare); err != nil {
+	if err := r.each(ctx, ours, (*database).compare); err != nil {
 		return err
 	}
-	return r.each(ctx, all, func(d *database, ctx context.Context) error { return compareEvents(ctx, d) })
+	return r.each(ctx, ours, func(d *database, ctx context.Context) error { return compareEvents(ctx, d) })
 }
 
 // ask queries what the server is, what it allows, and which databases it has, by their folded

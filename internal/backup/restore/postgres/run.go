@@ -254,17 +254,11 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	return journal.Has(restore.StepRestored), nil
 }
 
-// compareEnding compares a database whose restore an earlier run has completed. Its journal may be
-// dropped already.
+// compareEnding compares a database whose restore an earlier run has completed, unless its journal
+// is dropped already: then others may use the database.
 func compareEnding(ctx context.Context, d *database) (err error) {
 	if d.opts.Verify != restore.VerifyRows || d.opts.DryRun {
 		return nil
-	}
-	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
-		return err
-	}
-	if err := d.choose(); err != nil {
-		return err
 	}
 	if d.main, err = d.connect(ctx); err != nil {
 		return err
@@ -273,6 +267,20 @@ func compareEnding(ctx context.Context, d *database) (err error) {
 		err = errors.Join(err, d.main.Close())
 		d.main, d.toc, d.entries, d.tables, d.byTable = nil, nil, nil, nil, nil
 	}()
+	journal, err := openJournal(ctx, d.main, d)
+	if err != nil {
+		return err
+	}
+	if !journal.Begun() {
+		d.Uncompared(d.target)
+		return nil
+	}
+	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
+		return err
+	}
+	if err := d.choose(); err != nil {
+		return err
+	}
 	return withWorkers(d, func(workers []worker) error { return compareRestored(ctx, d, workers) })
 }
 
