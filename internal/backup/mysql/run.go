@@ -95,8 +95,7 @@ type runner struct {
 	main      *my.Session
 	workers   []*my.Session
 	tables    *tableLocks // of tables without transactions
-	lockedOut int         // attempts to start that did not get a lock in time
-	waitUntil time.Time   // when the start stops to wait for locks
+	starting  starting    // how the start takes its locks
 	hidden    bool        // the account may not see everything
 
 	moved atomic.Int64 // bytes of rows, to adapt the number of workers

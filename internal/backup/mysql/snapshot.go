@@ -26,7 +26,10 @@ const (
 )
 
 // A lockedOutError says that a lock was not granted in the time that one attempt may wait for it.
-type lockedOutError struct{ error }
+type lockedOutError struct {
+	error
+	waited time.Duration
+}
 
 func (e lockedOutError) Unwrap() error { return e.error }
 
@@ -39,8 +42,9 @@ var errMoved = errors.New("databases or tables are made, dropped or altered fast
 //
 // A statement that alters a pinned table waits for us, and our lock waits for that statement, in
 // front of all writes. So an attempt waits for the lock for a second only, then gives up
-// its pins, which lets the statement go on. The next attempt waits twice as long, and pins when
-// it has the lock: then no such statement can come between.
+// its pins, which lets the statement go on. The next attempt waits twice as long. If there was such
+// a statement, it pins when it has the lock: then no other can come between, but writes wait until
+// all is pinned.
 func (r *runner) start(ctx context.Context) error {
 	// All of them must exist while the lock lasts, including those that only work if more
 	// workers bring more throughput.
@@ -51,14 +55,12 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		r.workers = append(r.workers, s)
 	}
-	r.waitUntil = time.Now().Add(r.opts.LockWait)
 	for attempt := 1; ; attempt++ {
 		err := r.attempt(ctx)
 		if err == nil {
 			return nil
 		}
-		if errors.As(err, new(lockedOutError)) && (r.opts.LockWait <= 0 || time.Now().Before(r.waitUntil)) {
-			r.lockedOut++
+		if locked := (lockedOutError{}); errors.As(err, &locked) && r.starting.again(locked.waited, r.opts.LockWait) {
 			attempt--
 		} else if attempt == startAttempts || !errors.Is(err, errMoved) && !moved(err) {
 			return err
@@ -73,6 +75,64 @@ func (r *runner) start(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// starting is how the start takes its locks. Only the time that it waits for them counts against
+// --lock-wait-timeout, not the time that it takes to pin many tables.
+type starting struct {
+	lockFirst bool          // to pin under the lock
+	lockedOut int           // attempts that did not get a lock in time
+	waited    time.Duration // in those attempts
+	altered   verdict       // whether a statement that alters a table waited in the last of them
+}
+
+// A verdict is the answer to a question that an account may not have the right to ask.
+type verdict int
+
+const (
+	unknown verdict = iota
+	no
+	yes
+)
+
+// again notes that an attempt was locked out, chooses how the next one begins, and reports whether
+// there is time for one. Where it is unknown whether a table is altered, every other attempt pins
+// first.
+func (s *starting) again(waited, limit time.Duration) bool {
+	s.lockedOut++
+	s.waited += waited
+	s.lockFirst = !s.lockFirst && (s.altered == yes || s.altered == unknown && s.lockedOut > 1)
+	return limit <= 0 || s.waited < limit
+}
+
+// patience returns for how many seconds an attempt waits for a lock that blocks writers.
+func (s *starting) patience(limit time.Duration) int64 {
+	seconds := int64(1) << min(s.lockedOut, 16)
+	if limit > 0 {
+		seconds = min(seconds, int64((limit-s.waited)/time.Second))
+	}
+	return max(1, seconds)
+}
+
+// altering reports whether a session waits to alter a table: for those that read it, and these pin
+// all tables.
+func altering(ctx context.Context, r *runner) (verdict, error) {
+	v := no
+	err := r.main.QueryNamed(ctx, "SHOW PROCESSLIST", func(row map[string]string) error {
+		if strings.HasPrefix(row["state"], "Waiting for table metadata lock") {
+			v = yes
+		}
+		return nil
+	})
+	if err != nil || v == yes {
+		return v, err
+	}
+	// An account without PROCESS is shown its own sessions.
+	all, err := rightsOf(ctx, r.main)
+	if my.ErrorCode(err) != 0 || err == nil && !all.have("", "", "PROCESS") {
+		return unknown, nil
+	}
+	return v, err
 }
 
 func (r *runner) sessions() []*my.Session { return append(slices.Clone(r.workers), r.main) }
@@ -123,11 +183,17 @@ func pinAndLock(ctx context.Context, r *runner, tables []*table) (lock *hold, er
 	switch {
 	case len(tables) == 0:
 		return nil, pin()
-	case r.lockedOut == 0:
+	case !r.starting.lockFirst:
 		if err := pin(); err != nil {
 			return nil, err
 		}
-		return r.lock(ctx, tables)
+		lock, err = r.lock(ctx, tables)
+		if errors.As(err, new(lockedOutError)) {
+			var e error
+			r.starting.altered, e = altering(ctx, r)
+			err = errors.Join(err, e)
+		}
+		return lock, err
 	}
 	if lock, err = r.lock(ctx, tables); err != nil {
 		return nil, err
@@ -136,15 +202,6 @@ func pinAndLock(ctx context.Context, r *runner, tables []*table) (lock *hold, er
 		return nil, errors.Join(err, lock.release())
 	}
 	return lock, nil
-}
-
-// patience returns for how many seconds an attempt waits for a lock that blocks writers.
-func patience(r *runner) int64 {
-	seconds := int64(1) << min(r.lockedOut, 16)
-	if r.opts.LockWait > 0 {
-		seconds = min(seconds, int64(time.Until(r.waitUntil)/time.Second))
-	}
-	return max(1, seconds)
 }
 
 // lockWait returns for how many seconds a session waits for the lock of one table.
@@ -168,8 +225,8 @@ func (r *runner) each(ctx context.Context, f func(context.Context, *my.Session) 
 // pin begins a transaction and keeps the definitions of tables in it.
 func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table, begin string) error {
 	wait := lockWait(r)
-	if r.lockedOut > 0 { // writers wait for this session
-		wait = patience(r)
+	if r.starting.lockFirst { // writers wait for this session
+		wait = r.starting.patience(r.opts.LockWait)
 	}
 	for _, sql := range []string{
 		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait),
@@ -192,7 +249,7 @@ func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table, begin 
 			return r.unpinned(err)
 		}
 	}
-	if r.lockedOut > 0 {
+	if r.starting.lockFirst {
 		return s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockWait(r)))
 	}
 	return nil
@@ -202,8 +259,8 @@ func (r *runner) unpinned(err error) error {
 	switch {
 	case my.ErrorCode(err) == mywire.ErrLockWaitTimeout:
 		err = fmt.Errorf("pin tables within %v: %w (another session alters a table; --lock-wait-timeout says how long to wait)", r.opts.LockWait, err)
-		if r.lockedOut > 0 {
-			return lockedOutError{err}
+		if r.starting.lockFirst {
+			return lockedOutError{err, time.Duration(r.starting.patience(r.opts.LockWait)) * time.Second}
 		}
 		return err
 	case my.Denied(err):
@@ -364,7 +421,7 @@ func (r *runner) lock(ctx context.Context, tables []*table) (*hold, error) {
 }
 
 func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
-	if err := h.s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", patience(r))); err != nil {
+	if err := h.s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", r.starting.patience(r.opts.LockWait))); err != nil {
 		return err
 	}
 	names := make([]string, len(tables))
@@ -393,7 +450,8 @@ func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
 			return nil
 		}
 		if my.ErrorCode(err) == mywire.ErrLockWaitTimeout {
-			return lockedOutError{fmt.Errorf("hold back writes (%s) within %v: %w (a long statement is in the way; --lock-wait-timeout says how long to wait)", k.name, r.opts.LockWait, err)}
+			err = fmt.Errorf("hold back writes (%s) within %v: %w (a long statement is in the way; --lock-wait-timeout says how long to wait)", k.name, r.opts.LockWait, err)
+			return lockedOutError{err, time.Since(h.since)}
 		}
 		if !my.Denied(err) {
 			return fmt.Errorf("hold back writes (%s): %w", k.name, err)

@@ -20,7 +20,15 @@ func TestDropAtTheStart(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, three)
 		before := r.native(r.db)
-		addr, arrived, release := lockGate(t, m.Addr())
+		arrived, released := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(released) })
+		t.Cleanup(release)
+		hold := sync.OnceFunc(func() { close(arrived); <-released })
+		addr := tapped(t, m.Addr(), func(b []byte) {
+			if locks(b) {
+				hold()
+			}
+		})
 		done := begin(func() error {
 			dsn := strings.Replace(m.DSN(r.db), m.Addr(), addr, 1)
 			_, err := r.backupCtx(t.Context(), backup.Options{DSN: dsn}, archive.Options{})
@@ -49,21 +57,78 @@ func TestDropAtTheStart(t *testing.T) {
 	})
 }
 
-// lockGate listens in front of a server, and holds the first statement back that locks out
-// writers, until it is released.
-func lockGate(t *testing.T, server string) (addr string, arrived <-chan struct{}, release func()) {
+// TestWriteAtTheStart backs up while a long write in another database is in the way of the lock.
+// The backup repeats its start, and pins the tables before it locks each time: with nothing that
+// waits to alter a table, writes must not wait until all tables are pinned.
+func TestWriteAtTheStart(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, three)
+		other := r.db + "_other"
+		r.createDB(other)
+		r.client(other, "CREATE TABLE w (i INT) ENGINE=MyISAM")
+		writer := r.session(other)
+		written := begin(func() error { return writer.Exec(t.Context(), "INSERT INTO w SELECT SLEEP(3600)") })
+		const running = "FROM information_schema.processlist WHERE info LIKE 'INSERT INTO w%'"
+		r.until("SELECT count(*) "+running, "1")
+		var mu sync.Mutex
+		var order []string
+		repeated := make(chan struct{})
+		addr := tapped(t, m.Addr(), func(b []byte) {
+			step := "pin"
+			switch {
+			case locks(b):
+				step = "lock"
+			case !bytes.Contains(b, []byte(" LIMIT 0)")):
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(order) == 0 || step == "lock" || order[len(order)-1] != step {
+				if order = append(order, step); step == "lock" && strings.Count(strings.Join(order, " "), step) == 2 {
+					close(repeated)
+				}
+			}
+		})
+		done := begin(func() error {
+			dsn := strings.Replace(m.DSN(r.db), m.Addr(), addr, 1)
+			_, err := r.backupCtx(t.Context(), backup.Options{DSN: dsn}, archive.Options{})
+			return err
+		})
+		select {
+		case <-repeated:
+		case err := <-done:
+			t.Fatalf("the backup did not wait for the write: %v", err)
+		}
+		r.admin("KILL " + r.client("", "SELECT id "+running))
+		if finished(t, written) == nil {
+			t.Error("the write was not interrupted")
+		}
+		if err := finished(t, done); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if got := strings.Join(order, " "); !strings.HasPrefix(got, "pin lock pin lock") {
+			t.Errorf("the start: %s", got)
+		}
+	})
+}
+
+// locks reports whether a client sends the statement that locks out writers.
+func locks(b []byte) bool {
+	return bytes.Contains(b, []byte("BACKUP STAGE START")) || bytes.Contains(b, []byte("FLUSH TABLES WITH READ LOCK"))
+}
+
+// tapped listens in front of a server, and calls sent with what clients send before it passes
+// that on.
+func tapped(t *testing.T, server string, sent func([]byte)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	came, released := make(chan struct{}), make(chan struct{})
-	release = sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release)
-	var once sync.Once
-	hold := func() { once.Do(func() { close(came); <-released }) }
-	forward := func(to, from net.Conn, sent func([]byte)) {
+	forward := func(to, from net.Conn) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := from.Read(buf)
@@ -85,16 +150,12 @@ func lockGate(t *testing.T, server string) (addr string, arrived <-chan struct{}
 				client.Close()
 				continue
 			}
-			go forward(upstream, client, func(b []byte) {
-				if bytes.Contains(b, []byte("BACKUP STAGE START")) || bytes.Contains(b, []byte("FLUSH TABLES WITH READ LOCK")) {
-					hold()
-				}
-			})
+			go forward(upstream, client)
 			go func() {
 				_, _ = io.Copy(client, upstream) // its end is the client's
 				client.Close()
 			}()
 		}
 	}()
-	return l.Addr().String(), came, release
+	return l.Addr().String()
 }
