@@ -137,10 +137,10 @@ func (s *baseSink) Manifest() (io.WriteCloser, error) {
 
 // abort removes the chunk that was being written when the server stopped sending.
 func (s *baseSink) abort() error {
-	if s.open == nil || s.open.chunk == nil {
+	if s.open == nil {
 		return nil
 	}
-	return s.open.chunk.Abort()
+	return s.open.abort()
 }
 
 // pieces writes one file of the server as a series of chunks.
@@ -168,7 +168,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 		p.room -= int64(m)
 		p.sink.progress.Add(int64(m), 0)
 		if err != nil {
-			return n, err
+			return n, errors.Join(err, p.abort()) // Close would fail by the same error again
 		}
 		b = b[m:]
 	}
@@ -191,6 +191,16 @@ func (p *pieces) next() error {
 	var err error
 	p.chunk, err = p.sink.w.Chunk(p.sink.ctx, info)
 	return err
+}
+
+// abort removes the chunk that is being written.
+func (p *pieces) abort() error {
+	if p.chunk == nil {
+		return nil
+	}
+	c := p.chunk
+	p.chunk, p.room = nil, 0
+	return c.Abort()
 }
 
 func (p *pieces) closeChunk() error {
