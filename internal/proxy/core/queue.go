@@ -117,9 +117,11 @@ func (l *List[U]) Skip(n int) {
 	}
 }
 
-// Enqueue adds a waiter for a backend.
+// Enqueue adds a waiter for a backend. It waits from now on, unless its Since is earlier.
 func (p *Base[B, C, U, L, N]) Enqueue(w Waiter[B, C, U, L]) {
-	w.Since = p.loop.Now
+	if w.Since == 0 {
+		w.Since = p.loop.Now
+	}
 	p.Excl = append(p.Excl, w)
 	p.Stats.Waits++
 	p.Watch()

@@ -38,8 +38,8 @@ type accountCatalogue struct {
 
 	index *catalogue.Index // nil before the first load
 
-	waiting []*client    // clients whose statements are to be judged
-	callers []*factsWait // writes that are looked at again when more is known
+	waiting []*client  // clients whose statements are to be judged
+	writes  factsQueue // that wait until it is up to date
 }
 
 const (
@@ -92,7 +92,7 @@ func (k *accountCatalogue) load(b *backend) {
 	if k.stale || !k.known {
 		k.stale, k.needs = false, k.begun
 	}
-	r := &catalogueLoad{Reader: catalogue.NewReader(b.p.facts.server(), k.trust), number: k.begun}
+	r := &catalogueLoad{Reader: catalogue.NewReader(b.p.facts.server(), k.trust), number: k.begun, began: k.l.Now}
 	for _, step := range r.Steps() {
 		b.ask(step.SQL, func(u *unit) {
 			if u.err != nil {
@@ -151,7 +151,7 @@ func (k *accountCatalogue) loaded(r *catalogueLoad) {
 		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.Counters()
 		k.sayBlind(r)
 	}
-	k.tell(r.err == nil)
+	k.writes.tell(k.l, r.began, r.err == nil)
 	waiting := k.waiting
 	k.waiting = nil
 	for _, c := range waiting {
@@ -217,17 +217,22 @@ func (k *accountCatalogue) look(b *backend) {
 		return
 	}
 	k.polling = true
+	asked := k.l.Now
 	b.ask(catalogue.CountersSQL, func(u *unit) {
 		k.polling = false
 		if u.err != nil {
-			k.tell(false)
+			k.writes.tell(k.l, asked, false)
 			return
 		}
 		k.seen = k.l.Now
 		if catalogue.Counters(u.result(b.p.key.caps)) != k.count {
 			k.changed, k.stale = k.l.Now, true
+			if len(k.writes.waiting) > 0 {
+				k.load(b)
+				return
+			}
 		}
-		k.tell(true)
+		k.writes.tell(k.l, asked, true)
 	})
 	b.ask(noWarnings, func(*unit) {}) // whose answer reports changes by the query, instead of a client's
 	b.endLook()
@@ -236,7 +241,8 @@ func (k *accountCatalogue) look(b *backend) {
 // A catalogueLoad is one load in progress.
 type catalogueLoad struct {
 	*catalogue.Reader
-	number uint64        // among the loads of the catalogue
+	number uint64 // among the loads of the catalogue
+	began  time.Duration
 	err    *mywire.Error // of one of its queries
 	missed bool          // the DSN's user could not be asked
 }

@@ -162,6 +162,7 @@ func (c *client) OnClosed(error) {
 	c.p.Stats.Received += c.s.Taken
 	c.p.Stats.Sent += c.s.Written
 	c.state.leave(stateWaiting)
+	c.router.stopAwaiting()
 	delete(c.l.Clients, c.id)
 	c.l.srv.Left(c.id)
 	c.l.srv.SessionCounts.Leave(c.p.key.database, c.p.key.user)

@@ -71,12 +71,14 @@ func (s *Server) AgeFacts(ctx context.Context, names, tables bool) {
 	for _, l := range s.Loops {
 		_ = l.Call(ctx, func() {
 			for _, k := range l.catalogues {
+				k.writes.slow = false
 				if k.used = false; names {
 					k.seen -= catalogueOld
 				}
 			}
 			for _, p := range l.PoolList {
 				for _, f := range p.tables.m {
+					f.writes.slow = false
 					if tables {
 						f.at -= tableKeep
 					}
@@ -171,3 +173,49 @@ func (s *Server) AskForFactsAgain(ctx context.Context) {
 
 // KillListSQL is the query by which a KILL finds out whether a connection is weir's.
 func KillListSQL(id uint32) string { return (&killOrder{id: id}).listSQL() }
+
+// WaitForFacts sets how long a write waits for facts.
+func (s *Server) WaitForFacts(ctx context.Context, d time.Duration) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { l.patience = d })
+	}
+}
+
+// QueueFor sets the queue timeout.
+func (s *Server) QueueFor(ctx context.Context, d time.Duration) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, p := range l.PoolList {
+				p.Limits.QueueTimeout = d
+			}
+		})
+	}
+}
+
+// FactsWaits is how many writes wait for the catalogue, and how long the first one does.
+func (s *Server) FactsWaits(ctx context.Context) (n int, longest time.Duration) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, k := range l.catalogues {
+				n += len(k.writes.waiting)
+				for _, w := range k.writes.waiting {
+					longest = max(longest, l.Now-w.since)
+				}
+			}
+		})
+	}
+	return n, longest
+}
+
+// AgeFactsWaits has the writes that wait for the catalogue wait for d longer than they do.
+func (s *Server) AgeFactsWaits(ctx context.Context, d time.Duration) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, k := range l.catalogues {
+				for _, w := range k.writes.waiting {
+					w.since -= d
+				}
+			}
+		})
+	}
+}

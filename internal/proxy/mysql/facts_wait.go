@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -11,21 +12,32 @@ import (
 // join one: the catalogue is out of date, or the facts about its table are. If it ran alone
 // instead, each of several such writes to one locked row would hold a connection until its own
 // lock timeout ends; in a lane one waits for all.
+//
+// A write waits at most once for the catalogue, and then for its table. Otherwise DDL that comes
+// faster than weir asks would have it wait again and again.
 type factsWait struct {
 	c     *client
+	p     *pool
+	q     *factsQueue
 	since time.Duration
 }
 
-// factsPatience bounds the wait. Then the write runs alone.
+// A factsQueue is the writes that wait for one answer of the server.
+type factsQueue struct {
+	waiting []*factsWait
+	slow    bool // the last answer took longer than a write waits, or still does: none waits for the next
+}
+
+// factsPatience bounds the wait, and so does --queue-timeout. Then the write runs alone.
 const factsPatience = time.Second
 
 // notReady handles a write whose effects are not known completely: if it asks for a group, it
 // waits for the catalogue. It returns 0, as needBackend does.
 func (rt *router) notReady(to route, h *sqlscan.Hints) int {
 	c := rt.c
-	if to == routeWrite && c.inflight == 0 && !c.p.catalogue.ready() {
+	if to == routeWrite && c.inflight == 0 && rt.again == nil && !c.p.catalogue.ready() {
 		if _, ok := rt.batchWindow(h); ok {
-			return rt.awaitFacts()
+			return rt.awaitFacts(&c.p.catalogue.writes)
 		}
 	}
 	return rt.needBackend()
@@ -33,68 +45,89 @@ func (rt *router) notReady(to route, h *sqlscan.Hints) int {
 
 // awaitFacts has the write that the client's buffer begins with wait until more is known. It
 // returns 0: the write is looked at again then.
-func (rt *router) awaitFacts() int {
+func (rt *router) awaitFacts(q *factsQueue) int {
 	c := rt.c
-	w := &factsWait{c: c, since: c.l.Now}
-	if before := rt.again; before != nil {
-		if w.since = before.since; c.l.Now-w.since >= factsPatience {
-			return rt.needBackend()
-		}
+	w := &factsWait{c: c, p: c.p, q: q, since: rt.arrived()}
+	if q.slow || w.until() <= c.l.Now || crowded(c.p) {
+		return rt.needBackend()
 	}
 	rt.facts = w
 	c.state.enter(stateWaiting)
 	c.queuedAt = w.since
-	c.p.catalogue.callers = append(c.p.catalogue.callers, w)
+	c.p.awaitFacts++
+	q.waiting = append(q.waiting, w)
 	c.l.Agenda.At(w)
 	c.p.catalogue.refresh(c.p)
 	return 0
 }
 
-// waitedForFacts returns how long the write that is looked at again has waited.
-func (rt *router) waitedForFacts() time.Duration {
-	if rt.again == nil {
-		return 0
+// stopAwaiting takes the client's write out of the queue that it waits in, if it waits for facts.
+func (rt *router) stopAwaiting() {
+	w := rt.facts
+	if w == nil {
+		return
 	}
-	return rt.c.l.Now - rt.again.since
+	rt.facts = nil
+	w.p.awaitFacts--
+	if i := slices.Index(w.q.waiting, w); i >= 0 {
+		w.q.waiting = slices.Delete(w.q.waiting, i, i+1)
+	}
 }
 
-// waits reports whether the client still waits: the wait may have ended by a KILL, or because
-// the client has left.
-func (w *factsWait) waits() bool {
-	return w.c.router.facts == w && w.c.state == stateWaiting && !w.c.s.Closed
+// arrived returns when the command that the router looks at was first looked at.
+func (rt *router) arrived() time.Duration {
+	if rt.again != nil {
+		return rt.again.since
+	}
+	return rt.c.l.Now
+}
+
+// until returns when the write stops waiting.
+func (w *factsWait) until() time.Duration {
+	patience := w.p.l.patience
+	if limit := w.p.Limits.QueueTimeout; limit > 0 {
+		patience = min(patience, limit)
+	}
+	return w.since + patience
 }
 
 // Deadline implements netloop.Timed.
-func (w *factsWait) Deadline() (time.Duration, bool) { return w.since + factsPatience, w.waits() }
+func (w *factsWait) Deadline() (time.Duration, bool) { return w.until(), w.c.router.facts == w }
 
 // Due implements netloop.Timed.
-func (w *factsWait) Due() { w.end(false) }
+func (w *factsWait) Due() {
+	if w.c.router.facts == w {
+		w.q.slow = true
+		w.end(false)
+	}
+}
 
 // end ends the wait: if more is known, the write is looked at again; otherwise it runs alone.
 func (w *factsWait) end(known bool) {
-	if !w.waits() {
-		return
-	}
 	c := w.c
-	c.router.facts = nil
-	c.state.leave(stateWaiting)
-	if !known {
-		c.router.needBackend()
-		c.fwd.askedAt = w.since
+	rt := &c.router
+	if rt.facts != w { // a KILL has ended it, or the client has left
 		return
 	}
-	c.router.again = w
-	c.s.Consume()
-	c.router.again = nil
+	rt.stopAwaiting()
+	c.state.leave(stateWaiting)
+	rt.again = w
+	if known {
+		c.s.Consume()
+	} else {
+		rt.needBackend()
+	}
+	rt.again = nil
 }
 
-// tell ends the waits of those that need more facts: known says whether there are any.
-func (k *accountCatalogue) tell(known bool) {
-	callers := k.callers
-	k.callers = nil
-	for _, w := range callers {
-		k.l.Post(func() { w.end(known) }) // after the current answer is processed
+// tell ends the waits after an answer, for which the server was asked at a time: known says
+// whether more is known by it.
+func (q *factsQueue) tell(l *loop, asked time.Duration, known bool) {
+	q.slow = l.Now-asked > l.patience
+	for _, w := range q.waiting {
+		l.Post(func() { w.end(known) }) // after the current answer is processed
 	}
+	q.waiting = nil
 }
 
 // refresh makes the catalogue ready, on the next free backend of p, unless that is being done.
@@ -103,6 +136,7 @@ func (k *accountCatalogue) refresh(p *pool) {
 		return
 	}
 	p.refreshing = true
+	asked := k.l.Now
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		b.readied(p.settings.Empty(), nil, func(b *backend, err *mywire.Error) {
 			p.refreshing = false
@@ -112,7 +146,7 @@ func (k *accountCatalogue) refresh(p *pool) {
 			}
 			p.release(b)
 			if err != nil {
-				k.tell(false)
+				k.writes.tell(k.l, asked, false)
 			}
 		})
 	}})

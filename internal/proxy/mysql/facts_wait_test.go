@@ -1,10 +1,19 @@
 package mysql_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // TestWritesWaitForOldFacts ages what weir knows of the server's names, and of the table, as idle
@@ -58,4 +67,120 @@ func TestWritesWaitForOldFacts(t *testing.T) {
 			})
 		}
 	})
+}
+
+// A heldLoads is a proxy that has begun to load its catalogue after DDL. Each load is held until
+// release.
+type heldLoads struct {
+	*weir
+	definer *wire
+	release chan struct{} // one load goes on per value
+}
+
+func holdLoads(t *testing.T, change func(*mysql.Config)) *heldLoads {
+	t.Helper()
+	var armed atomic.Bool
+	var held atomic.Int64
+	h := &heldLoads{release: make(chan struct{})}
+	db := database(t, counters...)
+	h.weir = start(t, db, oneGroupAtATime(func(c *mysql.Config) {
+		change(c)
+		c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
+			return func(p []byte) ([]byte, bool) {
+				if bytes.Contains(p, []byte("information_schema.VIEWS")) && armed.Load() {
+					held.Add(1)
+					<-h.release
+				}
+				return p, true
+			}, func(p []byte) ([]byte, bool) { return p, true }
+		})
+	}))
+	t.Cleanup(sync.OnceFunc(func() { armed.Store(false); close(h.release) }))
+	h.warmCounters()
+	h.WaitForFacts(ctxFor(t), time.Hour)
+	h.definer = h.dial(nil)
+	armed.Store(true)
+	h.definer.must("CREATE TABLE first (i INT)")
+	h.definer.must("DO 1")
+	eventually(t, "the catalogue is being loaded", func() bool { return held.Load() > 0 })
+	return h
+}
+
+// waits has a client send a grouped write, which then waits for the catalogue.
+func (h *heldLoads) waits(t *testing.T, c *wire) {
+	t.Helper()
+	c.send(c.up("batch", 7))
+	h.areWaiting(t, 1)
+}
+
+func (h *heldLoads) areWaiting(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint("writes that wait for the catalogue: ", n), func() bool {
+		got, _ := h.FactsWaits(ctxFor(t))
+		return got == n
+	})
+}
+
+// TestAWriteWaitsForOneLoad: if the catalogue is stale again after the load, the write runs alone.
+// Its time includes the wait.
+func TestAWriteWaitsForOneLoad(t *testing.T) {
+	t.Parallel()
+	const slow = 50 * time.Millisecond
+	log := new(proxytest.Lines)
+	h := holdLoads(t, func(c *mysql.Config) {
+		c.SlowLog, c.Log = slow, slog.New(slog.NewJSONHandler(log, nil))
+	})
+	writer := h.dial(nil)
+	h.waits(t, writer)
+	h.dial(nil).must("CREATE TABLE second (i INT)")
+	eventually(t, "the wait is long", func() bool { _, longest := h.FactsWaits(ctxFor(t)); return longest > 2*slow })
+	h.release <- struct{}{} // a load from before the second table, or one while another is held
+	r, _ := writer.hear(mywire.ComQuery)
+	r.mustBe(t, "the write", oneUpdate)
+	line := `"statement":"update n set n = n + ? where k = ?"`
+	eventually(t, "the write is logged as slow", func() bool { return len(log.With(line)) == 1 })
+}
+
+// TestNoWriteWaitsForASlowLoad: when a write has waited in vain, later ones run alone at once.
+func TestNoWriteWaitsForASlowLoad(t *testing.T) {
+	t.Parallel()
+	h := holdLoads(t, func(*mysql.Config) {})
+	h.WaitForFacts(ctxFor(t), time.Millisecond)
+	first, second := h.dial(nil), h.dial(nil)
+	first.try(first.up("batch", 1)).mustBe(t, "the first write", oneUpdate)
+	h.WaitForFacts(ctxFor(t), time.Hour)
+	second.try(second.up("batch", 2)).mustBe(t, "the second write", oneUpdate)
+}
+
+// TestWaitsForFactsCount as others do: for --queue-timeout and --max-waiting.
+func TestWaitsForFactsCount(t *testing.T) {
+	t.Parallel()
+	h := holdLoads(t, func(c *mysql.Config) { twoBackends(c); c.MaxWaiting = 1 })
+	holder, writer, refused := h.dial(nil), h.dial(nil), h.dial(nil)
+	holder.must("BEGIN") // on the other of two connections
+	h.waits(t, writer)
+	if r := refused.try(refused.up("batch", 1)); r.code() != 1040 || !strings.Contains(r.text, "(--max-waiting)") {
+		t.Errorf("beside one that waits: %s", r.text)
+	}
+	h.QueueFor(ctxFor(t), time.Hour/2) // which is less than it waits for the catalogue
+	h.AgeFactsWaits(ctxFor(t), time.Hour*3/4)
+	if r, _ := writer.hear(mywire.ComQuery); r.code() != 1040 || !strings.Contains(r.text, "became free within") {
+		t.Errorf("after the queue timeout: %s", r.text)
+	}
+}
+
+// TestEndedWaitsForFactsLeaveTheQueue at once, not with the next answer of the server.
+func TestEndedWaitsForFactsLeaveTheQueue(t *testing.T) {
+	t.Parallel()
+	h := holdLoads(t, func(*mysql.Config) {})
+	killed, gone, killer := h.dial(nil), h.dial(nil), h.dial(nil)
+	h.waits(t, killed)
+	killer.must("KILL QUERY " + killed.id())
+	if r, _ := killed.hear(mywire.ComQuery); r.code() != 1317 {
+		t.Errorf("after a KILL QUERY: %s", r.text)
+	}
+	h.areWaiting(t, 0)
+	h.waits(t, gone)
+	_ = gone.Close()
+	h.areWaiting(t, 0)
 }

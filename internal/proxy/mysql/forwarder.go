@@ -35,7 +35,7 @@ func (c *client) attach(b *backend) {
 			switch {
 			case gone:
 			case lost && c.fwd.again(b):
-				c.p.queueClient(c) // nothing was sent yet
+				c.p.queueClient(c, c.l.Now) // nothing was sent yet
 			case lost:
 				c.state.leave(stateWaiting)
 				c.refuse(errLostUnsent())

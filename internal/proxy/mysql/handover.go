@@ -126,7 +126,7 @@ func (mv *clientMover) recall() {
 	c := mv.c
 	if c.state == stateWaiting {
 		c.state.leave(stateWaiting)
-		c.router.facts = nil
+		c.router.stopAwaiting()
 		c.fwd.attempt++ // a backend that is being prepared for it goes to others
 	}
 	if u := mv.queued(); u != nil {

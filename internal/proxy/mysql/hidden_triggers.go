@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql/catalogue"
@@ -65,11 +66,13 @@ func (s *Server) allTriggersAgain(ctx context.Context) (rows [][][]byte, err err
 }
 
 // passing reports whether a lookup may succeed if it is repeated: a connection was lost, or the
-// server had no room for it. Further refused logins could lock the account.
+// server had no room for it. Further refused logins could lock the account, and after a timeout
+// each repetition may take as long again.
 func passing(err error) bool {
 	switch mywire.CodeOf(err) {
 	case 0:
-		return !errors.Is(err, catalogue.ErrSeesNoTriggers)
+		var network net.Error
+		return !errors.Is(err, catalogue.ErrSeesNoTriggers) && !(errors.As(err, &network) && network.Timeout())
 	case mywire.ErrTooManyConnections, mywire.ErrUserLimit, mywire.ErrServerShutdown, mywire.ErrAborting, mywire.ErrNetRead, mywire.ErrNetReadInterrupted,
 		mywire.ErrNetWrite, mywire.ErrNetWriteInterrupted, mywire.ErrQueryInterrupted, mywire.ErrQueryTimeout, mywire.ErrMariaStatementTimeout,
 		mywire.ErrMariaConnectionKilled, mywire.ErrLockWaitTimeout, mywire.ErrDeadlock:

@@ -23,6 +23,7 @@ type loop struct {
 	longest    int                          // length of the longest text that the loop itself has read
 	gathers    int                          // maxGathered, or less in tests
 	restWithin time.Duration                // the constant, or less in tests
+	patience   time.Duration                // factsPatience, or another in tests
 	cacheKey   []byte                       // of the statement last looked up in the cache
 
 	// renewSoon: backends may be out of date, since something may have been done in part; see
@@ -32,7 +33,7 @@ type loop struct {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), catalogues: make(map[string]*accountCatalogue), gathers: maxGathered, restWithin: restWithin}
+	l := &loop{srv: srv, cfg: srv.cfg(), catalogues: make(map[string]*accountCatalogue), gathers: maxGathered, restWithin: restWithin, patience: factsPatience}
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped

@@ -1,6 +1,8 @@
 package mysql
 
 import (
+	"time"
+
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -8,9 +10,10 @@ import (
 
 // This file queues those who wait for a backend, and decides who gets the next one.
 
-// queueClient gives the client a free backend at once, or queues it for one.
-func (p *pool) queueClient(c *client) {
-	c.fwd.askedAt = p.l.Now
+// queueClient gives the client a free backend at once, or queues it for one, for a command that
+// waits since a time.
+func (p *pool) queueClient(c *client, since time.Duration) {
+	c.fwd.askedAt = since
 	if len(p.Excl) == 0 {
 		if b := p.take(c.set, c); b != nil {
 			c.attach(b)
@@ -29,13 +32,13 @@ func (p *pool) queueClient(c *client) {
 		})
 		return
 	}
-	c.queuedAt = p.l.Now
-	p.Enqueue(waiter{Client: c})
+	c.queuedAt = since
+	p.Enqueue(waiter{Client: c, Since: since})
 }
 
 // crowded reports whether as many statements wait as --max-waiting allows.
 func crowded(p *pool) bool {
-	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting())
+	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting()+p.awaitFacts)
 }
 
 // full is the error for a statement that finds the queue crowded.

@@ -24,6 +24,7 @@ type tableFacts struct {
 	state  tableState
 	at     time.Duration
 	asking bool
+	writes factsQueue // that wait until it is known
 }
 
 type tableKey struct {
@@ -68,9 +69,10 @@ func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tabl
 	}
 	if !f.asking {
 		f.asking = true
+		asked := p.l.Now
 		p.askIn(set, tableSQL(schema, table), func(u *unit) {
 			f.learn(p, u)
-			p.catalogue.tell(true)
+			f.writes.tell(p.l, asked, true)
 		})
 	}
 	if p.l.Now-f.at >= tableKeep {

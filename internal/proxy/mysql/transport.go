@@ -202,7 +202,9 @@ func (c *client) feed(p []byte) int {
 	if c.link != nil {
 		return c.fwd.feed(cmd, msg)
 	}
-	return c.router.feed(cmd, msg)
+	n = c.router.feed(cmd, msg)
+	c.router.again = nil // what comes behind is new
+	return n
 }
 
 // mayFollowOthers reports whether weir looks at a command of a client that has others in flight

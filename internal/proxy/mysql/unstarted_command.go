@@ -78,7 +78,7 @@ func (bg *unstartedCommand) awaits() bool {
 // being prepared for it goes to others.
 func (c *client) giveUpWaiting(e *mywire.Error) {
 	c.state.leave(stateWaiting)
-	c.router.facts = nil
+	c.router.stopAwaiting()
 	c.fwd.attempt++
 	c.cached.Cancel()
 	c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
