@@ -25,6 +25,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/internal/ruler/report/flame"
+	"github.com/weirdb/weir/internal/ruler/source"
 )
 
 // printable are the formats in which a profile can be printed.
@@ -351,7 +352,7 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 }
 
 // cpuProfile is the file of this process's CPU profile in the directory.
-const cpuProfile = "cpu-client" + profileEnding
+const cpuProfile = "cpu-client" + source.ProfileEnding
 
 // profileCPU starts to profile this process, if requested, and returns a function that stops
 // it.

@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/ruler/source"
 )
 
 // reportVerb holds the flags of weir report.
@@ -53,7 +54,7 @@ run with --env, or give --env here if it was this machine.`,
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			doc, err := reportSource{benches: benches, env: v.env, title: v.title}.load(args[0])
+			doc, err := source.Source{Benches: benches, Env: v.env, Title: v.title}.Load(args[0])
 			if err != nil {
 				return err
 			}

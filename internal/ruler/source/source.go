@@ -1,4 +1,5 @@
-package rulercmd
+// Package source makes a report of a measurement: of results, a saved report or a profile.
+package source
 
 import (
 	"bytes"
@@ -23,17 +24,19 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
-// profileEnding is the customary file extension of profiles.
-const profileEnding = ".pb.gz"
+// ProfileEnding is the customary file extension of profiles.
+const ProfileEnding = ".pb.gz"
 
-// reportSource makes a report of any measurement.
-type reportSource struct {
-	benches []suite.Bench
-	env     string // where a profile was taken: "here", or a file; "" for unknown
-	title   string // in place of the source's own, if not ""
+// Source makes a report of any measurement.
+type Source struct {
+	Benches []suite.Bench
+	Env     string // where a profile was taken: "here", or a file; "" for unknown
+	Title   string // in place of the source's own, if not ""
 }
 
-func (s reportSource) load(path string) (*report.Doc, error) {
+// Load reads the measurement in a file or directory. If a profile does not say where it was
+// taken, and Env does not, that is a usage error.
+func (s Source) Load(path string) (*report.Doc, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
@@ -47,20 +50,20 @@ func (s reportSource) load(path string) (*report.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.title != "" {
-		doc.Title = s.title
+	if s.Title != "" {
+		doc.Title = s.Title
 	}
 	return doc, nil
 }
 
 // directory reads the benchmark run, the results, or the report in a directory, in this order
 // of preference, and adds the profiles next to them.
-func (s reportSource) directory(dir string) (*report.Doc, error) {
+func (s Source) directory(dir string) (*report.Doc, error) {
 	doc, err := s.results(dir)
 	if err != nil {
 		return nil, err
 	}
-	profiles, err := fs.Glob(os.DirFS(dir), "*"+profileEnding)
+	profiles, err := fs.Glob(os.DirFS(dir), "*"+ProfileEnding)
 	if err != nil {
 		return nil, fmt.Errorf("look for profiles: %w", err)
 	}
@@ -72,8 +75,8 @@ func (s reportSource) directory(dir string) (*report.Doc, error) {
 	return doc, nil
 }
 
-func (s reportSource) results(dir string) (*report.Doc, error) {
-	run, _, err := suite.Load(dir, s.benches)
+func (s Source) results(dir string) (*report.Doc, error) {
+	run, _, err := suite.Load(dir, s.Benches)
 	switch {
 	case err == nil:
 		return run.Report(), nil
@@ -117,7 +120,7 @@ func isProfile(r *bench.Result) bool {
 }
 
 // file reads a file by its content, not by its name.
-func (s reportSource) file(path string) (*report.Doc, error) {
+func (s Source) file(path string) (*report.Doc, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
@@ -162,7 +165,7 @@ func readReport(path string) (*report.Doc, error) {
 }
 
 // profile makes a report of a single profile.
-func (s reportSource) profile(path string, b []byte) (*report.Doc, error) {
+func (s Source) profile(path string, b []byte) (*report.Doc, error) {
 	p, err := flame.Read(bytes.NewReader(b))
 	if err != nil {
 		return nil, fmt.Errorf("%s is neither JSON nor a profile: %w", path, err)
@@ -183,8 +186,8 @@ func (s reportSource) profile(path string, b []byte) (*report.Doc, error) {
 }
 
 // environment is where a profile was taken.
-func (s reportSource) environment() (*measure.Environment, error) {
-	switch s.env {
+func (s Source) environment() (*measure.Environment, error) {
+	switch s.Env {
 	case "":
 		return nil, cli.UsageError(errors.New("a profile does not say where it was taken: name a result of the same run with --env, or --env here if it was this machine"))
 	case "here":
@@ -192,7 +195,7 @@ func (s reportSource) environment() (*measure.Environment, error) {
 		env.PressureAfter = env.PressureBefore
 		return &env, nil
 	}
-	doc, err := (reportSource{benches: s.benches}).load(s.env)
+	doc, err := (Source{Benches: s.Benches}).Load(s.Env)
 	if err != nil {
 		return nil, fmt.Errorf("--env: %w", err)
 	}
