@@ -215,8 +215,8 @@ func (h *Hints) apply(key, value string) {
 		d, ok := decimal(value, time.Second, maxTTL)
 		if !ok {
 			h.bad("ttl:%s is not a number of seconds from 0 to %d", clip(value), maxTTL/time.Second)
-		} else if h.TTL == 0 {
-			h.TTL = d
+		} else if h.TTL == 0 && !h.NoCache {
+			h.TTL, h.NoCache = d, d == 0
 		}
 	case "tag":
 		if value == "" || len(value) > maxTag {

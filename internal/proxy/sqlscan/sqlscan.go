@@ -57,11 +57,13 @@ type Hints struct {
 	Batch BatchHint
 	File  string        // call site, from file:
 	Line  int           // call site, from line:
-	TTL   time.Duration // cache lifetime, from ttl: in seconds
+	TTL   time.Duration // cache lifetime, from ttl: in seconds; 0: the cache is not used
 	Tag   string        // by which a cached answer is purged, from tag:
 	Trace string        // W3C traceparent, from SQLCommenter
 	// Bad has one sentence for each hint that cannot be used or has no effect; nil normally.
 	Bad []string
+	// NoCache: TTL is 0 because of ttl:0, and no other value counts.
+	NoCache bool
 }
 
 // BatchKind says which form of the batch hint was given.
