@@ -102,6 +102,7 @@ func (c *client) refuse(e *mywire.Error) {
 		c.transport.drop = n
 		c.responder.seq = seqBehind(n)
 		c.transport.voids = n < len(c.s.In) && c.router.leads(c.s.In[:n])
+		c.texts.settle(false)
 	} else if len(c.s.In) > 0 {
 		c.transport.refusal, c.transport.streams = &refusal{err: e}, true
 		c.resume()

@@ -12,7 +12,8 @@
 //
 // The functions that a statement passes on its way to the server and back, with their files.
 // Files that are only consulted on the way (texts.go, pins.go, diagnostics.go, settings.go,
-// statements.go) are left out.
+// statements.go) are left out. A text is split into tokens and scanned once: while its command
+// waits, texts.own keeps the result, for the same bytes in the same mode.
 //
 // Plain, outside a transaction and without a hint:
 //

@@ -220,9 +220,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	if !ready {
 		return 0
 	}
-	if info.Hints.Bad != nil {
-		c.hints.warn(info.Hints.Bad)
-	}
+	c.texts.warn(&info.Hints)
 	if c.router.intercept(sql, &info) {
 		return len(msg)
 	}

@@ -149,12 +149,7 @@ func (rt *router) query(msg []byte) int {
 		return rt.needBackend() // where it is parsed off the loop
 	}
 	info := c.texts.read(sql)
-	if c.inflight == 0 {
-		c.texts.keep(sql, &info) // as the text shows it: it may need a backend
-	}
-	if info.Hints.Bad != nil {
-		c.hints.warn(info.Hints.Bad)
-	}
+	c.texts.warn(&info.Hints)
 	if c.inflight == 0 {
 		if rt.intercept(sql, &info) {
 			return len(msg)
@@ -411,7 +406,7 @@ func (rt *router) leads(msg []byte) bool {
 	case mywire.ComInitDB, mywire.ComResetConnection, mywire.ComSetOption:
 		return true
 	case mywire.ComQuery:
-		info := c.l.read(text(payload[1:]), c.texts.mode).Scan()
+		info := c.texts.read(text(payload[1:]))
 		return info.Effects.Has(leading)
 	case mywire.ComStmtExecute:
 		id, err := mywire.ParseStmtID(payload)

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -34,6 +35,12 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 	c.must("BEGIN")
 	read("an INSERT in a transaction", times, func() { insert("") })
 	c.must("COMMIT")
+	pinned := w.dial(nil)
+	pinned.must("CREATE TEMPORARY TABLE pin (a int)")
+	read("an INSERT of a pinned client", times, func() {
+		row++
+		pinned.must(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d)", row))
+	})
 	c.send(mywire.AppendPrepare(nil, "/* batch */ INSERT INTO t VALUES (?)"))
 	_, payload := c.packet()
 	prepared, err := mywire.ParsePrepared(payload)
@@ -53,6 +60,41 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 			t.Fatalf("execute: %x", payload)
 		}
 	})
+}
+
+// The text of an INSERT that waits for a connection is read once, and a hint in it that is invalid
+// is counted once.
+func TestAWaitingInsertIsReadOnce(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY)"), func(c *mysql.Config) { c.PoolSize = 1 })
+	holder, c := w.dial(nil), w.dial(nil)
+	row := 0
+	const times = 5
+	for _, mode := range []string{"", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES"} {
+		c.must("SET sql_mode = '" + mode + "'")
+		for _, text := range []string{"INSERT INTO t VALUES (%d)", "/* file:a.go line:7 tag:x batch:x */ INSERT INTO t VALUES (%d)"} {
+			rounds, before := 0, proxytest.Snapshot(t, w).BadHints
+			proxytest.Reads(t, text+", "+mode, times, 3*times, func() uint64 { return w.Scans(t.Context()) }, func() {
+				row++
+				rounds++
+				holder.must("BEGIN")
+				before := w.Scans(t.Context())
+				c.send(c.query(fmt.Sprintf(text, row)))
+				eventually(t, "it waits", func() bool { return w.Scans(t.Context()) > before })
+				holder.must("COMMIT")
+				if _, payload := c.packet(); !mywire.IsOK(payload) {
+					t.Fatalf("%x", payload)
+				}
+			})
+			want := uint64(0)
+			if strings.Contains(text, "batch:x") {
+				want = uint64(rounds)
+			}
+			if got := proxytest.Snapshot(t, w).BadHints - before; got != want {
+				t.Errorf("%s: %d invalid hints in %d statements, want %d", text, got, rounds, want)
+			}
+		}
+	}
 }
 
 // TestConnectionsOpenedAtOnceReadTheCatalogueOnce: what the server's views, routines and

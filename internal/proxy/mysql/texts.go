@@ -2,8 +2,8 @@ package mysql
 
 import (
 	"strings"
-	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
@@ -26,19 +26,27 @@ type texts struct {
 	unjudged     []unjudged
 	lost         bool // they ran on a connection that is lost by now
 
-	// last is the text that the router last read in the bytes that OnData processes, and
-	// lastInfo its result by lastMode: the forwarder need not read it again.
-	last     string
+	// last is the text of the client's next command that was read last, and lastInfo its result
+	// by lastMode. If the command waits, all of it is the client's own, and lastText is the text.
+	last     string // empty: none
 	lastInfo myscan.Statement
 	lastMode myscan.Mode
+	lastText *myscan.Text // nil while last is in the bytes that OnData processes
+	warned   bool         // about the hints of the client's next command
 }
 
 // read scans a text, unless it is the one that was read last.
 func (tx *texts) read(sql string) myscan.Statement {
-	if len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.mode == tx.lastMode {
-		return tx.lastInfo
+	if !tx.kept(sql) {
+		tx.last, tx.lastInfo, tx.lastMode, tx.lastText = sql, tx.c.l.read(sql, tx.mode).Scan(), tx.mode, nil
 	}
-	return tx.c.l.read(sql, tx.mode).Scan()
+	return tx.lastInfo
+}
+
+// kept reports whether a text is the one that was read last: the same bytes, wherever they are
+// by now, in the same mode.
+func (tx *texts) kept(sql string) bool {
+	return tx.last != "" && sql == tx.last && tx.mode == tx.lastMode
 }
 
 // asRead returns the tokens of a text in the current bytes that was read before. It reads the
@@ -47,19 +55,46 @@ func (tx *texts) asRead(sql string) *myscan.Text { return tx.readIn(sql, tx.mode
 
 // readIn is asRead in another mode.
 func (tx *texts) readIn(sql string, mode myscan.Mode) *myscan.Text {
+	if t := tx.lastText; t != nil && t.Is(sql, mode) {
+		return t
+	}
 	if t := &tx.c.l.text; t.Is(sql, mode) {
 		return t
 	}
 	return tx.c.l.read(sql, mode)
 }
 
-// keep makes read return info for a text, until forget is called.
-func (tx *texts) keep(sql string, info *myscan.Statement) {
-	tx.last, tx.lastInfo, tx.lastMode = sql, *info, tx.mode
+// settle is called when the client's input may move: all of it is consumed, or its next message
+// waits. No text may point into it afterwards.
+func (tx *texts) settle(consumed bool) {
+	if consumed {
+		tx.forget()
+	} else {
+		tx.own()
+	}
+	tx.c.l.text.Read("", tx.mode)
+}
+
+// own replaces what is kept of the last text by a copy.
+func (tx *texts) own() {
+	tx.long = nil
+	if tx.last == "" || tx.lastText != nil {
+		return
+	}
+	t := tx.readIn(tx.last, tx.lastMode).Clone()
+	tx.last, tx.lastInfo, tx.lastText = t.String(), tx.lastInfo.Clone(t), t
 }
 
 // forget drops the last text when its bytes are consumed.
-func (tx *texts) forget() { tx.last, tx.long = "", nil }
+func (tx *texts) forget() { tx.last, tx.lastText, tx.long, tx.warned = "", nil, nil, false }
+
+// warn complains about the hints in the client's next command, once however often it is read.
+func (tx *texts) warn(h *sqlscan.Hints) {
+	if h.Bad != nil && !tx.warned {
+		tx.warned = true
+		tx.c.hints.warn(h.Bad)
+	}
+}
 
 // A longRead is a text that was parsed off the loop.
 type longRead struct {

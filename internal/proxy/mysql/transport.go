@@ -92,7 +92,7 @@ func (c *client) WantsMore() bool {
 // OnData executes the client's commands one by one.
 func (c *client) OnData(p []byte) int {
 	n := c.transport.take(p)
-	c.texts.forget()
+	c.texts.settle(n == len(p))
 	return n
 }
 
@@ -115,6 +115,7 @@ func (tr *transport) take(p []byte) int {
 			if n == 0 {
 				return i
 			}
+			c.texts.forget()
 			i += n
 			continue
 		}
@@ -140,6 +141,9 @@ func (tr *transport) take(p []byte) int {
 		used := c.feed(p[i:])
 		if used == 0 && (c.link == nil || c.fwd.attempt == attempt) {
 			return i
+		}
+		if used > 0 {
+			c.texts.forget()
 		}
 		i += used // nothing if a backend was linked just now, the first or another: it gets the same bytes
 	}

@@ -96,7 +96,9 @@ func (c *client) reply(p []byte) {
 func (c *client) refuse(e *pgwire.Error) {
 	c.stats.errors++
 	typ, n, ok := pgwire.Peek(c.s.In)
-	if ok && c.router.leads(typ, n, c.s.In) {
+	leads := ok && c.router.leads(typ, n, c.s.In)
+	c.texts.settle(false)
+	if leads {
 		c.fatal(ending(e))
 		return
 	}

@@ -6,7 +6,8 @@
 //
 // The functions that a statement passes on its way to the server and back, with their
 // files. Files that are only consulted on the way (texts.go, rowtext.go, pins.go,
-// settings.go, statements.go) are left out.
+// settings.go, statements.go) are left out. A text is split into tokens and judged once: while
+// its message waits, texts.own keeps the result, for the same bytes read in the same way.
 //
 // Plain, outside a transaction and without a hint:
 //
@@ -16,7 +17,7 @@
 //	queue.go      pool.queueClient                  takes a free one, or waits for pool.dispatch
 //	forwarder.go  client.attach                     links it, in the client's settings
 //	transport.go  client.Look, client.OnData        the same bytes again
-//	forwarder.go  forwarder.feed, forwarder.query   note what it does
+//	forwarder.go  forwarder.feed, forwarder.query   record its effects
 //	forwarder.go  forwarder.open                    queues its unit
 //	transport.go  transport.toServer                the bytes leave at the end of the turn
 //	answer.go     backend.OnData, backend.emit      give the answer to the unit at the head
@@ -40,12 +41,12 @@
 //	rows.go       group.message, group.ready, group.settle, group.answer a rows lane's
 //	backend.go    backend.ready, backend.settle     when the last one is there
 //	lane.go       lane.backendQuiet, lane.ack       write the client's answer
-//	answer.go     responder.grouped               what it means for the session
+//	answer.go     responder.grouped                 what it means for the session
 //
 // Pinned, or in a transaction: the client has its backend already.
 //
 //	transport.go  client.OnData                     as above
-//	forwarder.go  forwarder.feed, forwarder.query   note what it does
+//	forwarder.go  forwarder.feed, forwarder.query   record its effects
 //	forwarder.go  forwarder.open                    queues its unit
 //	transport.go  transport.toServer                the bytes leave at the end of the turn
 //	answer.go     backend.OnData, backend.emit      as above

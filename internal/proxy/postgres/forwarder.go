@@ -222,9 +222,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	if !ok {
 		return 0
 	}
-	if c.tx != pgwire.StatusIdle && info.Hints.Bad != nil {
-		c.hints.warn(info.Hints.Bad)
-	}
+	c.texts.warn(&info.Hints)
 	if c.cur == nil && c.stmts.nameHangs(&info.Statement) {
 		return 0
 	}

@@ -427,12 +427,7 @@ func (rt *router) query(n int, p []byte) int {
 		return n
 	}
 	info := c.texts.scan(text(sql))
-	if c.inflight == 0 && c.texts.readable(text(sql)) {
-		c.texts.keep(text(sql), &info) // it may need a backend
-	}
-	if info.Hints.Bad != nil {
-		c.hints.warn(info.Hints.Bad)
-	}
+	c.texts.warn(&info.Hints)
 	if rt.intercept(&info.Statement) {
 		return n
 	}

@@ -2,8 +2,11 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
 
@@ -51,4 +54,59 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 	}
 	prepared()
 	read("a prepared INSERT", 0, prepared)
+	read("two INSERTs with a hint, of which the second waits for the first", 2*times, func() {
+		row += 2
+		c.send(slices.Concat(query(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d + 0)", row-1)), query(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d + 0)", row))))
+		for range 2 {
+			if e := errorIn(c.ready()); e != nil {
+				t.Fatal(e)
+			}
+		}
+	})
+	c.ask("CREATE TEMP TABLE pin ()")
+	read("an INSERT of a pinned client", times, func() { insert("") })
+	read("an INSERT with a hint of a pinned client", times, func() { insert("/* batch */") })
+}
+
+// The text of an INSERT that waits for a connection is read once, and a hint in it that is
+// invalid is counted once; so it is for a client that keeps its connection.
+func TestAWaitingInsertIsReadOnce(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int)"), func(c *postgres.Config) { c.PoolSize = 1 })
+	holder, c := w.wire(), w.wire()
+	row, plain, bad := 0, uint64(0), uint64(0)
+	for _, text := range []string{"INSERT INTO t VALUES (%d)", "/* file:a.go line:7 tag:x nightly */ INSERT INTO t VALUES (%d)", `INSERT INTO t VALUES (length('\x')+ %d)`} {
+		for _, conforming := range []string{"on", "off"} {
+			c.ask("SET standard_conforming_strings = " + conforming)
+			const times = 5
+			proxytest.Reads(t, text+", "+conforming, times, 3*times, func() uint64 { return w.Scans(t.Context()) }, func() {
+				row++
+				if strings.Contains(text, "(%d)") {
+					plain++
+				}
+				if strings.Contains(text, "nightly") {
+					bad++
+				}
+				holder.ask("BEGIN")
+				before := w.Scans(t.Context())
+				c.send(query(fmt.Sprintf(text, row)))
+				eventually(t, "it waits", func() bool { return w.Scans(t.Context()) > before })
+				holder.ask("COMMIT")
+				if e := errorIn(c.ready()); e != nil {
+					t.Fatal(e)
+				}
+			})
+		}
+	}
+	if sh := w.shape("insert into t values (?)"); sh.Runs != plain {
+		t.Errorf("%d statements: %+v", plain, sh)
+	}
+	c.ask("CREATE TEMP TABLE pin ()")
+	for range 3 {
+		bad++
+		c.ask("/* batch:x */ INSERT INTO t VALUES (1)")
+	}
+	if got := w.snapshot().BadHints; got != bad {
+		t.Errorf("%d invalid hints were counted, want %d", got, bad)
+	}
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/weirdb/weir/internal/proxy/postgres/catalogue"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -29,27 +28,67 @@ type texts struct {
 	prepares           uint64    // the epoch in which the session first had SQL-prepared statements
 	long               *longRead // linked: the text of the next message, which is being scanned
 
-	// last is the text that the router has read last of the bytes that OnData has in
-	// hand, lastInfo what it says, read as lastAs by an index of lastEpoch: the
-	// forwarder need not read it again.
-	last      string
+	// last is the text of the client's next message that was read last, lastInfo what it
+	// says, read as lastAs by an index of lastEpoch. If the message waits, all of it is
+	// the client's own: lastText is the text, as lexical.reads has it.
+	last      string // empty: none
 	lastInfo  catalogue.Reading
 	lastAs    lexical
 	lastEpoch uint64
+	lastText  *sqlscan.Text // nil while last is in the bytes that OnData has in hand
+	warned    bool          // of the hints of the client's next message
 }
 
 // keep makes scan return what it has returned for a text, until forget.
 func (tx *texts) keep(sql string, info *catalogue.Reading) {
-	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.catalogue.epoch
+	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch, tx.lastText = sql, *info, tx.lexical(), tx.c.p.catalogue.epoch, nil
 }
 
-// kept reports whether keep holds the result for this text.
+// kept reports whether keep holds the result for this text: for the same bytes, wherever they
+// are by now, read in the same way.
 func (tx *texts) kept(sql string) bool {
-	return len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.catalogue.epoch
+	return tx.last != "" && sql == tx.last && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.catalogue.epoch
 }
 
-// forget is called when the input that contains the last text is consumed.
-func (tx *texts) forget() { tx.last = "" }
+// settle is called when the client's input may move: all of it is consumed, or its next message
+// waits. No text may point into it afterwards.
+func (tx *texts) settle(consumed bool) {
+	if consumed {
+		tx.forget()
+	} else {
+		tx.own()
+	}
+	tx.c.l.text.Read("")
+}
+
+// own replaces what is kept of the last text by a copy.
+func (tx *texts) own() {
+	switch {
+	case tx.last == "" || tx.lastText != nil:
+		return
+	case !tx.kept(tx.last):
+		tx.last = ""
+		return
+	}
+	t := tx.asRead(tx.last).Clone()
+	if own := t.String(); own == tx.last {
+		tx.last = own
+	} else {
+		tx.last = strings.Clone(tx.last)
+	}
+	tx.lastInfo, tx.lastText = tx.lastInfo.Clone(), t
+}
+
+// forget is called when the message that contains the last text is consumed.
+func (tx *texts) forget() { tx.last, tx.lastText, tx.warned = "", nil, false }
+
+// warn complains of the hints in the client's next message, once however often it is read.
+func (tx *texts) warn(h *sqlscan.Hints) {
+	if h.Bad != nil && !tx.warned {
+		tx.warned = true
+		tx.c.hints.warn(h.Bad)
+	}
+}
 
 // scan scans a text, which is the loop's afterwards, in the form in which
 // lexical.reads has it, unless it cannot be read.
@@ -61,10 +100,18 @@ func (tx *texts) scan(sql string) catalogue.Reading {
 		tx.c.p.catalogue.used = true
 		return tx.lastInfo
 	}
+	t := tx.read(sql)
+	info := tx.c.p.stmts.judge(scan(sql, t), t)
+	tx.keep(sql, &info)
+	return info
+}
+
+// read splits a text into tokens.
+func (tx *texts) read(sql string) *sqlscan.Text {
 	tx.c.l.scans.note(sql)
 	t := &tx.c.l.text
 	t.Read(tx.lexical().reads(sql))
-	return tx.c.p.stmts.judge(scan(sql, t), t)
+	return t
 }
 
 // scanNext scans a text that the linked client sends after the units in flight; known is
@@ -161,13 +208,16 @@ func (tx *texts) shape(sql string, info *catalogue.Reading) *sight.Shape {
 	return c.p.stmts.shape(tx.asRead(sql), info.Verb)
 }
 
-// asRead is a text that was just scanned. Another one may have been judged since.
+// asRead is a text that scan was just called for. It is read again if another one was judged
+// since.
 func (tx *texts) asRead(sql string) *sqlscan.Text {
-	t := &tx.c.l.text
-	if as := tx.lexical().reads(sql); t.String() != as {
-		t.Read(as)
+	if tx.lastText != nil && tx.kept(sql) {
+		return tx.lastText
 	}
-	return t
+	if t := &tx.c.l.text; t.String() == tx.lexical().reads(sql) {
+		return t
+	}
+	return tx.read(sql)
 }
 
 // remember keeps a text of which nothing was known, to judge it later.

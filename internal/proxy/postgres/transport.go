@@ -32,7 +32,7 @@ func (c *client) WantsMore() bool {
 
 func (c *client) OnData(p []byte) int {
 	n := c.transport.take(p)
-	c.texts.forget()
+	c.texts.settle(n == len(p))
 	return n
 }
 
@@ -47,6 +47,7 @@ func (tr *transport) take(p []byte) int {
 		if c.transport.drop > 0 {
 			n := min(c.transport.drop, len(p)-i)
 			c.transport.drop -= n
+			c.texts.forget()
 			i += n
 			continue
 		}
@@ -104,6 +105,9 @@ func (tr *transport) take(p []byte) int {
 		}
 		if used == 0 && (linked || c.link == nil) {
 			return i
+		}
+		if used > 0 {
+			c.texts.forget()
 		}
 		i += used // 0 if a backend was linked just now: it gets the same bytes
 	}

@@ -15,6 +15,7 @@
 package sqlscan
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,6 +42,23 @@ type Statement struct {
 	Count int
 }
 
+// Clone returns a copy that does not alias the text.
+func (s *Statement) Clone() Statement {
+	own := *s
+	own.Hints = s.Hints.Clone()
+	own.Set = s.Set.clone()
+	own.Sets = slices.Clone(s.Sets)
+	for i := range own.Sets {
+		own.Sets[i] = own.Sets[i].clone()
+	}
+	own.Name = strings.Clone(s.Name)
+	own.Names = slices.Clone(s.Names)
+	for i, name := range own.Names {
+		own.Names[i] = strings.Clone(name)
+	}
+	return own
+}
+
 // SetClause is the content of SET or RESET.
 type SetClause struct {
 	Name    string // setting in lower case: "timezone" for TIME ZONE, "client_encoding" for NAMES, "search_path" for SCHEMA
@@ -50,6 +68,11 @@ type SetClause struct {
 	Default bool   // SET ... TO DEFAULT (also TIME ZONE LOCAL, NAMES without a name)
 	Reset   bool   // RESET
 	All     bool   // RESET ALL
+}
+
+func (s SetClause) clone() SetClause {
+	s.Name, s.Value = strings.Clone(s.Name), strings.Clone(s.Value)
+	return s
 }
 
 // Hints is what leading comments ask of weir; the grammar is in hints.go.
@@ -64,6 +87,13 @@ type Hints struct {
 	Bad []string
 	// NoCache: TTL is 0 because of ttl:0, and no other value counts.
 	NoCache bool
+}
+
+// Clone returns a copy that does not alias the text.
+func (h *Hints) Clone() Hints {
+	own := *h // the sentences in Bad alias nothing
+	own.File, own.Tag, own.Trace = strings.Clone(h.File), strings.Clone(h.Tag), strings.Clone(h.Trace)
+	return own
 }
 
 // BatchKind says which form of the batch hint was given.

@@ -1,6 +1,9 @@
 package sqlscan
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // A Text is a statement's text, split into tokens once for several uses. Its methods
 // return what the functions of the same names do, NamesIn what Names does.
@@ -40,6 +43,16 @@ func (t *Text) Read(sql string) {
 		}
 		t.tokens = append(t.tokens, tok)
 	}
+}
+
+// Clone returns a copy that shares no memory with t or with the text that t has read.
+func (t *Text) Clone() *Text {
+	own := *t
+	own.sql, own.tokens = strings.Clone(t.sql), nil
+	if t.cut {
+		own.tokens = slices.Clone(t.tokens)
+	}
+	return &own
 }
 
 // String returns the text.

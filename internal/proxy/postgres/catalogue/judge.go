@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -24,6 +25,22 @@ type Reading struct {
 	Fresh []CreatedRelation // relations that it creates and whose use has consequences
 	// Unread is the text of a statement that was judged without an index.
 	Unread string
+}
+
+// Clone returns a copy that does not alias the statement's text.
+func (r *Reading) Clone() Reading {
+	own := *r
+	own.Statement = r.Statement.Clone()
+	own.Touches = slices.Clone(r.Touches)
+	for i, name := range own.Touches {
+		own.Touches[i] = strings.Clone(name)
+	}
+	own.Fresh = slices.Clone(r.Fresh)
+	for i := range own.Fresh {
+		own.Fresh[i].Name = strings.Clone(own.Fresh[i].Name)
+	}
+	own.Unread = strings.Clone(r.Unread)
+	return own
 }
 
 // Judge combines what a text shows with what the objects that it names do. Without an

@@ -83,6 +83,17 @@ type Statement struct {
 	Count int
 }
 
+// Clone returns a copy that does not alias the text that s is the result of. t is a Text of its
+// own that was read from the same text in the same mode, and that the copy may alias.
+func (s *Statement) Clone(t *Text) Statement {
+	if s.Name != "" || s.Set != (SetList{}) {
+		return t.Scan()
+	}
+	own := *s
+	own.Hints = s.Hints.Clone()
+	return own
+}
+
 // Kill is the content of KILL.
 type Kill struct {
 	// ID is the number; 0 if the statement names its victim in another way: by a user, a

@@ -1,6 +1,9 @@
 package myscan
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Text is a text that is split into tokens once for all its readers. Scan and Insert
 // return what the functions of the same names do.
@@ -43,6 +46,16 @@ func (t *Text) Read(sql string, mode Mode) {
 		}
 		t.tokens = append(t.tokens, tok)
 	}
+}
+
+// Clone returns a copy that shares no memory with t or with the text that t has read.
+func (t *Text) Clone() *Text {
+	own := *t
+	own.sql, own.tokens = strings.Clone(t.sql), nil
+	if t.cut {
+		own.tokens = slices.Clone(t.tokens)
+	}
+	return &own
 }
 
 // Is reports whether the Text was read from sql in the given mode.
