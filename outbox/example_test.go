@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"log"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,73 +12,9 @@ import (
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/postgres"
 	"github.com/weirdb/weir/outbox/sink/nats"
-	"github.com/weirdb/weir/outbox/sink/stdout"
-	"github.com/weirdb/weir/outbox/sqlite"
 )
 
-// An order and its message are committed together, and delivered.
-func Example() {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "outbox-example-")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "shop.db")
-
-	store, err := sqlite.Open(ctx, path, sqlite.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-	if _, err := store.Migrate(ctx, outbox.Plan{}); err != nil {
-		log.Fatal(err)
-	}
-
-	// The application.
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer db.Close()
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := tx.ExecContext(ctx, "CREATE TABLE orders (number INTEGER); INSERT INTO orders VALUES (42)"); err != nil {
-		log.Fatal(err)
-	}
-	err = outbox.Enqueue(ctx, outbox.SQLite(tx), outbox.Message{Topic: "orders", Key: "order-42", Payload: []byte(`{"number":42}`)})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := tx.Commit(); err != nil {
-		log.Fatal(err)
-	}
-
-	// The relay, until the message is noted as delivered.
-	sink, err := stdout.New(ctx, stdout.Options{Format: "payload"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	relay, err := outbox.NewRelay(store, sink, outbox.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan error)
-	go func() { ended <- relay.Run(ctx) }()
-	for relay.Stats().Acked < 1 {
-		time.Sleep(time.Millisecond)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		log.Fatal(err)
-	}
-	// Output: {"number":42}
-}
-
-// With database/sql, whatever the driver.
+// With database/sql and any driver.
 func ExampleEnqueue() {
 	placeOrder := func(ctx context.Context, db *sql.DB, id string, body []byte) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -132,7 +65,7 @@ func ExampleGroup() {
 	_ = collect
 }
 
-// A relay in a program of one's own. Any number of them may run.
+// A relay in your own program. Any number of them may run.
 func ExampleRelay() {
 	run := func(ctx context.Context) error {
 		store, err := postgres.Open(ctx, "postgres://relay@db.example.com/shop", postgres.Options{})
@@ -149,7 +82,7 @@ func ExampleRelay() {
 		if err != nil {
 			return err
 		}
-		return relay.Run(ctx) // until ctx ends and what was in flight is noted
+		return relay.Run(ctx) // until ctx ends and the messages in flight are recorded as delivered
 	}
 	_ = run
 }

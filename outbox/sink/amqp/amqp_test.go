@@ -445,3 +445,14 @@ func BenchmarkPublish(b *testing.B) {
 	server := start(b)
 	sinktest.Bench(b, sinktest.Subject{Open: open(server.URL()), Topic: server.topic})
 }
+
+// The example runs here, where it is skipped without a server.
+func TestExampleOpen(t *testing.T) {
+	b := start(t)
+	topic := b.topic(t) // an exchange, and the queue behind it
+	address = b.URL() + "?routing-key={topic}&exchange=" + topic
+	ExampleOpen()
+	if got := b.read(t.Context(), t, topic, 1); len(got) != 1 || string(got[0].Payload) != `{"number":42}` {
+		t.Errorf("the queue has %v", got)
+	}
+}

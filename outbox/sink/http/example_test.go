@@ -34,3 +34,24 @@ func ExampleNew() {
 	// /events/orders order.placed ada {"number":42}
 	// []
 }
+
+// The endpoint's address is the sink's, with parameters.
+func ExampleOpen() {
+	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Println(r.URL.Path, string(body))
+	}))
+	defer endpoint.Close()
+
+	ctx := context.Background()
+	s, err := sink.Open(ctx, endpoint.URL+"/events/{topic}?timeout=30s")
+	if err != nil {
+		log.Fatalf("open the sink: %v", err)
+	}
+	defer s.Close()
+	order := outbox.Message{ID: outbox.NewID(), Topic: "orders", Key: "42", Payload: []byte(`{"number":42}`)}
+	if errs := s.Publish(ctx, []outbox.Message{order}); errs != nil {
+		log.Fatalf("publish the order: %v", errs[0])
+	}
+	// Output: /events/orders {"number":42}
+}

@@ -227,3 +227,17 @@ func BenchmarkPublish(b *testing.B) {
 	a := newAdmin(b, server.URL())
 	sinktest.Bench(b, sinktest.Subject{Open: open(server.URL()), Topic: func(t testing.TB) string { return a.topic(t, nil) }})
 }
+
+// The example runs here, where it is skipped without a server.
+func TestExampleOpen(t *testing.T) {
+	server := labtest.NATS(t, lab.BrokerConfig{Durability: lab.Fast})
+	address = server.URL() + "?stream=SHOP&subject=shop.{topic}&create=true"
+	ExampleOpen()
+	stream, err := newAdmin(t, server.URL()).Stream(t.Context(), "SHOP")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := stream.GetLastMsgForSubject(t.Context(), "shop.orders"); err != nil || string(m.Data) != `{"number":42}` {
+		t.Errorf("the stream has %+v, %v", m, err)
+	}
+}

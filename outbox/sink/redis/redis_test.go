@@ -290,3 +290,13 @@ func BenchmarkPublish(b *testing.B) {
 		Open: open(server.URL() + "?maxlen=10000"), Topic: func(testing.TB) string { return fmt.Sprint("t", topics.Add(1)) },
 	})
 }
+
+// The example runs here, where it is skipped without a server.
+func TestExampleOpen(t *testing.T) {
+	server := labtest.Redis(t, lab.BrokerConfig{Durability: lab.Fast})
+	address = server.URL() + "?stream-prefix=shop:&maxlen=1000000"
+	ExampleOpen()
+	if n, err := newAdmin(t, server.URL()).XLen(t.Context(), "shop:orders").Result(); n != 1 || err != nil {
+		t.Errorf("the stream has %d entries, want 1 (%v)", n, err)
+	}
+}

@@ -22,3 +22,17 @@ func ExampleNew() {
 	// {"number":42}
 	// []
 }
+
+func ExampleOpen() {
+	ctx := context.Background()
+	s, err := stdout.Open(ctx, "stdout:?format=payload")
+	if err != nil {
+		log.Fatalf("open the sink: %v", err)
+	}
+	defer s.Close()
+	order := outbox.Message{ID: outbox.NewID(), Topic: "orders", Key: "42", Payload: []byte(`{"number":42}`)}
+	if errs := s.Publish(ctx, []outbox.Message{order}); errs != nil {
+		log.Fatalf("publish the order: %v", errs[0])
+	}
+	// Output: {"number":42}
+}
