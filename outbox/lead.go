@@ -563,7 +563,7 @@ func (l *lead) delivered(rows []Row) {
 	}
 	l.unrecorded.add(refs)
 	if l.work.Err() == nil {
-		l.fail(fmt.Errorf("outbox: hand over deliveries to be noted: %w", err))
+		l.fail(fmt.Errorf("outbox: hand over deliveries to be recorded: %w", err))
 	}
 }
 

@@ -14,7 +14,7 @@ type Stats struct {
 	Read      uint64 // rows taken from the table or the log
 	Delivered uint64 // messages that the sink confirmed
 	Bytes     uint64 // their payloads
-	Acked     uint64 // deliveries noted in the database
+	Acked     uint64 // deliveries recorded in the database
 	Retries   uint64 // attempts that failed and will be repeated
 	Buried    map[string]uint64
 	Outages   uint64 // Publish calls that met no broker
@@ -23,9 +23,9 @@ type Stats struct {
 	TakeOvers uint64 // leaderships taken
 	Rounds    uint64 // reads of the table
 	Repeated  uint64 // of those delivered, the ones that the broker said it had before
-	LogDrops  uint64 // times that the log was let go, so that the server need not keep it
+	LogDrops  uint64 // times that the relay stopped following the log so that the server could remove it
 
-	InFlight      int64 // read and not yet noted as delivered
+	InFlight      int64 // read and not yet recorded as delivered
 	InFlightBytes int64
 	Parked        int64 // keys (or messages without one) that wait for another attempt
 	Deferred      int64 // messages that wait behind them

@@ -287,7 +287,7 @@ func (l *lead) endTail(err error) {
 	l.tailAt = time.Now().Add(l.tailWait.take())
 	if errors.Is(err, errKept) {
 		l.rec.logDrops.Add(1)
-		l.log.Warn("polling: the log was let go, so that the server need not keep it; it is followed again later", "reason", err)
+		l.log.Warn("polling: stopped following the log, so that the server can remove it; it is followed again later", "reason", err)
 		return
 	}
 	l.log.Warn("polling: following the log ended", "error", err)

@@ -39,7 +39,7 @@ func TestTheLogKeepsToWhatMayBeInFlight(t *testing.T) {
 	})
 }
 
-// While the broker is away the log is let go, and followed again afterwards.
+// While the broker is away the relay does not follow the log for ever, and follows it again afterwards.
 func TestTheLogIsLetGoWhileNothingIsDelivered(t *testing.T) {
 	for _, kept := range []int64{0, 1 << 20} { // by time, by size
 		t.Run(fmt.Sprint(kept), func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTheLogIsLetGoWhileNothingIsDelivered(t *testing.T) {
 				store.mu.Lock()
 				store.kept = kept
 				store.mu.Unlock()
-				until(t, "the log is let go", func() bool {
+				until(t, "the relay has stopped following the log", func() bool {
 					store.mu.Lock()
 					defer store.mu.Unlock()
 					return len(store.tails) == 0

@@ -183,8 +183,8 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			r.Fatal(err)
 		}
 		stopped := p.log.Await("weir outbox relay has stopped")
-		if noted, _ := stopped["noted"].(float64); noted < 20 || noted > float64(live.Delivered) {
-			r.Errorf("%v noted of %d delivered", stopped["noted"], live.Delivered)
+		if recorded, _ := stopped["recorded"].(float64); recorded < 20 || recorded > float64(live.Delivered) {
+			r.Errorf("%v recorded of %d delivered", stopped["recorded"], live.Delivered)
 		}
 		if err := p.end(); err != nil {
 			r.Errorf("ended with %v, %v", err, stopped)

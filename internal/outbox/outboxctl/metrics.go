@@ -77,7 +77,7 @@ func (s *Service) Collector() prometheus.Collector {
 		func(s *outbox.Stats) *batch.Histogram { return &s.Publish })
 	histograms("publish_batch_messages", "Messages of a batch given to the broker.", sizeBounds, 1,
 		func(s *outbox.Stats) *batch.Histogram { return &s.Batches })
-	histograms("ack_batch_rows", "Deliveries noted in the database with one statement.", sizeBounds, 1,
+	histograms("ack_batch_rows", "Deliveries recorded in the database with one statement.", sizeBounds, 1,
 		func(s *outbox.Stats) *batch.Histogram { return &s.Acks })
 	addDestinations(func(kind prometheus.ValueType, name, help string, value func(*outbox.DestinationStats, time.Time) float64) {
 		c.byName = append(c.byName, destinationMetric{desc("destination_"+name, help, "destination"), kind, value})
@@ -110,7 +110,7 @@ func addPartitions(gauge adder) {
 
 // addLevels adds the relay's gauges.
 func addLevels(gauge adder) {
-	gauge("in_flight_messages", "Messages read and not yet noted as delivered: what a crash would repeat.", func(s *Snapshot) float64 { return float64(s.Stats.InFlight) })
+	gauge("in_flight_messages", "Messages read and not yet recorded as delivered: what a crash would repeat.", func(s *Snapshot) float64 { return float64(s.Stats.InFlight) })
 	gauge("in_flight_bytes", "Payloads of the messages in flight.", func(s *Snapshot) float64 { return float64(s.Stats.InFlightBytes) })
 	gauge("waiting_keys", "Keys, and messages without one, that wait for another attempt of this relay.", func(s *Snapshot) float64 { return float64(s.Stats.Parked) })
 	gauge("deferred_messages", "Messages that wait behind an earlier one of their key.", func(s *Snapshot) float64 { return float64(s.Stats.Deferred) })
@@ -133,9 +133,9 @@ func addTotals(count adder) {
 	count("delivered_messages_total", "Messages that the broker confirmed.", func(s *Snapshot) float64 { return float64(s.Stats.Delivered) })
 	count("repeated_messages_total", "Delivered messages that the broker already had, and dropped.", func(s *Snapshot) float64 { return float64(s.Stats.Repeated) })
 	count("delivered_bytes_total", "Payloads of the messages that the broker confirmed.", func(s *Snapshot) float64 { return float64(s.Stats.Bytes) })
-	count("acked_messages_total", "Deliveries noted in the database.", func(s *Snapshot) float64 { return float64(s.Stats.Acked) })
+	count("acked_messages_total", "Deliveries recorded in the database.", func(s *Snapshot) float64 { return float64(s.Stats.Acked) })
 	count("retries_total", "Attempts that failed and are repeated.", func(s *Snapshot) float64 { return float64(s.Stats.Retries) })
-	count("log_drops_total", "Times that the log was let go, so that the server need not keep it.", func(s *Snapshot) float64 { return float64(s.Stats.LogDrops) })
+	count("log_drops_total", "Times that the relay stopped following the log so that the server could remove it.", func(s *Snapshot) float64 { return float64(s.Stats.LogDrops) })
 	count("outages_total", "Batches for which there was no broker.", func(s *Snapshot) float64 { return float64(s.Stats.Outages) })
 	count("stray_messages_total", "Rows that only the sweep of the whole table has found.", func(s *Snapshot) float64 { return float64(s.Stats.Stray) })
 	count("outside_window_messages_total", "Rows that were older than the window.", func(s *Snapshot) float64 { return float64(s.Stats.Outside) })

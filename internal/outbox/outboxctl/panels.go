@@ -35,12 +35,12 @@ func page() live.Page {
 			{Label: "Leads", Key: "leading", Format: live.Count, Parts: []live.Part{{Key: "shards", Format: live.Count, Label: "shards exist"}, {Key: "tailing", Format: live.Count, Label: "by the log"}}},
 		},
 		Charts: []live.Chart{
-			{Title: "Messages", Unit: "per second", Format: live.Count, Lines: []live.Line{live.Draw("read", "read", 5), live.Draw("delivered", "delivered", 1), live.Draw("acked", "noted", 3)}},
+			{Title: "Messages", Unit: "per second", Format: live.Count, Lines: []live.Line{live.Draw("read", "read", 5), live.Draw("delivered", "delivered", 1), live.Draw("acked", "recorded", 3)}},
 			{Title: "Delivery", Unit: "from insert to confirmation", Format: live.Seconds, Decades: true, Lines: []live.Line{live.Draw("delivery_p50", "p50", 1), live.Draw("delivery_p95", "p95", 4), live.Draw("delivery_p99", "p99", 2)}},
 			{Title: "Backlog", Unit: "messages", Format: live.Count, Lines: []live.Line{live.Draw("pending", "pending", 2), live.Draw("in_flight", "in flight", 1), live.Draw("scheduled", "scheduled", 5)}},
 			{Title: "Lag", Format: live.Seconds, Lines: []live.Line{live.Draw("oldest", "oldest pending", 2), live.Draw("destination_lag", "of the slowest destination", 1)}},
 			{Title: "Broker", Unit: "time for a batch", Format: live.Seconds, Decades: true, Lines: []live.Line{live.Draw("publish_p50", "p50", 1), live.Draw("publish_p95", "p95", 2)}},
-			{Title: "Batches", Unit: "mean, messages", Format: live.Count, Lines: []live.Line{live.Draw("batch", "to the broker", 2), live.Draw("ack_rows", "noted at once", 3)}},
+			{Title: "Batches", Unit: "mean, messages", Format: live.Count, Lines: []live.Line{live.Draw("batch", "to the broker", 2), live.Draw("ack_rows", "recorded at once", 3)}},
 			{Title: "Failures", Unit: "per second", Format: live.Count, Lines: []live.Line{live.Draw("retries", "attempts repeated", 2), live.Draw("buried", "buried", 4), live.Draw("outages", "no broker", 1), live.Draw("repeated", "the broker had it", 5)}},
 			{Title: "Held back", Format: live.Count, Lines: []live.Line{live.Draw("waiting_keys", "keys wait", 2), live.Draw("deferred", "messages behind them", 4), live.Draw("failing", "messages that failed", 3), live.Draw("blocked", "destinations blocked", 1), live.Draw("gaps", "open gaps", 5)}},
 			{Title: "Kept for this relay", Format: live.Bytes, Lines: []live.Line{live.Draw("log_kept", "of the server's log", 2), live.Draw("in_flight_bytes", "payloads in flight", 1)}},
@@ -147,7 +147,7 @@ func (p *panels) Detail(context.Context) (live.Detail, error) {
 	add("messages delivered", live.Number(st.Delivered))
 	add("of them repeated", live.Number(st.Repeated))
 	add("payloads delivered", live.Size(st.Bytes))
-	add("deliveries noted", live.Number(st.Acked))
+	add("deliveries recorded", live.Number(st.Acked))
 	add("attempts repeated", live.Number(st.Retries))
 	for _, reason := range slices.Sorted(maps.Keys(st.Buried)) {
 		add("buried: "+reason, live.Number(st.Buried[reason]).Alarm(true))
@@ -157,7 +157,7 @@ func (p *panels) Detail(context.Context) (live.Detail, error) {
 	add("reads of the table", live.Number(st.Rounds))
 	add("rows only the sweep found", live.Number(st.Stray))
 	add("rows outside the window", live.Number(st.Outside))
-	add("times the log was let go", live.Number(st.LogDrops).Alarm(st.LogDrops > 0))
+	add("times it stopped following the log", live.Number(st.LogDrops).Alarm(st.LogDrops > 0))
 	p.recent = slices.DeleteFunc(p.recent, func(old Snapshot) bool { return snap.At.Sub(old.At) > stale })
 	earlier := &snap
 	if len(p.recent) > 0 {

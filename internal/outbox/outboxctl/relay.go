@@ -111,7 +111,7 @@ func RunRelay(ctx context.Context, o RelayOptions) (err error) {
 		return err
 	}
 	s := r.service.Snapshot().Stats
-	r.log.Info("weir outbox relay has stopped", "delivered", s.Delivered, "noted", s.Acked)
+	r.log.Info("weir outbox relay has stopped", "delivered", s.Delivered, "recorded", s.Acked)
 	return nil
 }
 
