@@ -78,7 +78,6 @@ func (s *Server) AgeFacts(ctx context.Context, names, tables bool) {
 			}
 			for _, p := range l.PoolList {
 				for _, f := range p.tables.m {
-					f.writes.slow = false
 					if tables {
 						f.at -= tableKeep
 					}

@@ -28,7 +28,7 @@ type factsQueue struct {
 	slow    bool // the last answer took longer than a write waits, or still does: none waits for the next
 }
 
-// factsPatience bounds the wait, and so does --queue-timeout. Then the write runs alone.
+// factsPatience bounds the wait, and so does half of --queue-timeout. Then the write runs alone.
 const factsPatience = time.Second
 
 // notReady handles a write whose effects are not known completely: if it asks for a group, it
@@ -48,16 +48,15 @@ func (rt *router) notReady(to route, h *sqlscan.Hints) int {
 func (rt *router) awaitFacts(q *factsQueue) int {
 	c := rt.c
 	w := &factsWait{c: c, p: c.p, q: q, since: rt.arrived()}
-	if q.slow || w.until() <= c.l.Now || crowded(c.p) {
+	c.p.catalogue.refresh(c.p)
+	if q.slow || w.until() <= c.l.Now {
 		return rt.needBackend()
 	}
 	rt.facts = w
 	c.state.enter(stateWaiting)
 	c.queuedAt = w.since
-	c.p.awaitFacts++
 	q.waiting = append(q.waiting, w)
 	c.l.Agenda.At(w)
-	c.p.catalogue.refresh(c.p)
 	return 0
 }
 
@@ -68,7 +67,6 @@ func (rt *router) stopAwaiting() {
 		return
 	}
 	rt.facts = nil
-	w.p.awaitFacts--
 	if i := slices.Index(w.q.waiting, w); i >= 0 {
 		w.q.waiting = slices.Delete(w.q.waiting, i, i+1)
 	}
@@ -86,7 +84,7 @@ func (rt *router) arrived() time.Duration {
 func (w *factsWait) until() time.Duration {
 	patience := w.p.l.patience
 	if limit := w.p.Limits.QueueTimeout; limit > 0 {
-		patience = min(patience, limit)
+		patience = min(patience, limit/2) // the rest is for its own connection
 	}
 	return w.since + patience
 }
@@ -136,7 +134,6 @@ func (k *accountCatalogue) refresh(p *pool) {
 		return
 	}
 	p.refreshing = true
-	asked := k.l.Now
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		b.readied(p.settings.Empty(), nil, func(b *backend, err *mywire.Error) {
 			p.refreshing = false
@@ -146,7 +143,7 @@ func (k *accountCatalogue) refresh(p *pool) {
 			}
 			p.release(b)
 			if err != nil {
-				k.writes.tell(k.l, asked, false)
+				k.writes.tell(k.l, k.l.Now, false)
 			}
 		})
 	}})

@@ -56,7 +56,6 @@ type pool struct {
 	facts      poolFacts
 	catalogue  *accountCatalogue
 	refreshing bool // the catalogue will be brought up to date on one of its backends
-	awaitFacts int  // number of writes that wait for facts
 
 	answers   *cache.Database // the cache of the database
 	refreshes refreshes

@@ -38,7 +38,7 @@ func (p *pool) queueClient(c *client, since time.Duration) {
 
 // crowded reports whether as many statements wait as --max-waiting allows.
 func crowded(p *pool) bool {
-	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting()+p.awaitFacts)
+	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting())
 }
 
 // full is the error for a statement that finds the queue crowded.

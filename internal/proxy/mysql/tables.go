@@ -69,10 +69,9 @@ func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tabl
 	}
 	if !f.asking {
 		f.asking = true
-		asked := p.l.Now
 		p.askIn(set, tableSQL(schema, table), func(u *unit) {
 			f.learn(p, u)
-			f.writes.tell(p.l, asked, true)
+			f.writes.tell(p.l, p.l.Now, true) // the question may have waited for a connection
 		})
 	}
 	if p.l.Now-f.at >= tableKeep {
