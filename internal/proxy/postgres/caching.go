@@ -248,7 +248,7 @@ func (ca *caching) skip(why cache.Skip) cached {
 }
 
 func (ca *caching) tell(why cache.Skip) cached {
-	ca.c.hints.warn(why.Told())
+	ca.c.hints.warn(why.Told(), true)
 	return cachedNot
 }
 

@@ -307,7 +307,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	u := fw.openExtended()
 	fw.lendTo(u, &st.info.Statement)
 	if c.tx != pgwire.StatusIdle && st.info.Hints.Bad != nil {
-		c.hints.warn(st.info.Hints.Bad)
+		c.hints.warn(st.info.Hints.Bad, true)
 	}
 	if len(m.Name) == 0 {
 		// The unnamed statement is passed on unchanged: the server parses it again, as it

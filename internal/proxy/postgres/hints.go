@@ -13,12 +13,14 @@ type hintWarnings struct {
 	given map[string]bool
 }
 
-// warn warns once per session about a hint that cannot be used.
-func (hw *hintWarnings) warn(bad []string) {
+// warn warns once per session about a hint that cannot be used; count says whether it also counts.
+func (hw *hintWarnings) warn(bad []string, count bool) {
 	c := hw.c
 	amid := c.inflight > 0 || c.link != nil && c.link.Depth() > 0 // an answer, perhaps: the next one is told of
 	for _, msg := range bad {
-		c.l.BadHints++
+		if count {
+			c.l.BadHints++
+		}
 		if amid || hw.given[msg] || len(hw.given) >= 32 {
 			continue
 		}

@@ -159,7 +159,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			u.parsed = append(u.parsed, parsedName{name: string(cutName(name)), st: o.st})
 			u.effects |= o.st.info.Effects
 			if o.st.info.Hints.Bad != nil {
-				c.hints.warn(o.st.info.Hints.Bad)
+				c.hints.warn(o.st.info.Hints.Bad, true)
 			}
 		case pgwire.ClientBind:
 			_, at, ok := cstr(body, 0)

@@ -110,3 +110,20 @@ func TestAWaitingInsertIsReadOnce(t *testing.T) {
 		t.Errorf("%d invalid hints were counted, want %d", got, bad)
 	}
 }
+
+// A client is told of an invalid hint also if weir first reads it while an answer is under way.
+func TestAnInvalidHintBehindAReadIsToldOf(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int)"), nil)
+	c := w.wire()
+	for range 20 { // until the read may share a connection
+		c.send(query("SELECT a FROM t"), query("/* batch:x */ INSERT INTO t VALUES (1)"))
+		if e := errorIn(c.ready()); e != nil {
+			t.Fatal(e)
+		}
+		if noticeIn(c.ready()) != nil {
+			return
+		}
+	}
+	t.Error("no notice came")
+}

@@ -36,7 +36,7 @@ type texts struct {
 	lastAs    lexical
 	lastEpoch uint64
 	lastText  *sqlscan.Text // nil while last is in the bytes that OnData has in hand
-	warned    bool          // of the hints of the client's next message
+	counted   bool          // the invalid hints of the client's next message
 }
 
 // keep makes scan return what it has returned for a text, until forget.
@@ -80,13 +80,14 @@ func (tx *texts) own() {
 }
 
 // forget is called when the message that contains the last text is consumed.
-func (tx *texts) forget() { tx.last, tx.lastText, tx.warned = "", nil, false }
+func (tx *texts) forget() { tx.last, tx.lastText, tx.counted = "", nil, false }
 
-// warn complains of the hints in the client's next message, once however often it is read.
+// warn complains of the hints in the client's next message, and counts them once however often it
+// is read. The client may be told only when the message is read again, after earlier answers.
 func (tx *texts) warn(h *sqlscan.Hints) {
-	if h.Bad != nil && !tx.warned {
-		tx.warned = true
-		tx.c.hints.warn(h.Bad)
+	if h.Bad != nil {
+		tx.c.hints.warn(h.Bad, !tx.counted)
+		tx.counted = true
 	}
 }
 
