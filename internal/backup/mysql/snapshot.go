@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -114,12 +115,15 @@ func (s *starting) patience(limit time.Duration) int64 {
 	return max(1, seconds)
 }
 
+// dml matches statements that wait for a table that we have just locked, and do not alter it.
+var dml = regexp.MustCompile(`(?i)^[\s(]*(INSERT|UPDATE|DELETE|REPLACE|SELECT|WITH|LOAD)\b`)
+
 // altering reports whether a session waits to alter a table: for those that read it, and these pin
 // all tables.
 func altering(ctx context.Context, r *runner) (verdict, error) {
 	v := no
 	err := r.main.QueryNamed(ctx, "SHOW PROCESSLIST", func(row map[string]string) error {
-		if strings.HasPrefix(row["state"], "Waiting for table metadata lock") {
+		if strings.HasPrefix(row["state"], "Waiting for table metadata lock") && !dml.MatchString(row["info"]) {
 			v = yes
 		}
 		return nil

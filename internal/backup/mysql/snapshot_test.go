@@ -35,3 +35,14 @@ func TestStarting(t *testing.T) {
 		t.Errorf("without a limit: %d s", got)
 	}
 }
+
+func TestDML(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"INSERT INTO t VALUES (1)": true, "\n update t SET a = 1": true, "(SELECT 1)": true, "LOAD DATA INFILE 'f' INTO TABLE t": true,
+		"ALTER TABLE t ADD b INT": false, "DROP TABLE t": false, "INSERTED": false, "": false, "OPTIMIZE TABLE selected": false,
+	} {
+		if got := dml.MatchString(sql); got != want {
+			t.Errorf("%q: %t", sql, got)
+		}
+	}
+}
