@@ -124,7 +124,7 @@ func TestPasswordsAreNotInArguments(t *testing.T) {
 func TestWaysHaveNamesOfTheirOwn(t *testing.T) {
 	p15, p18 := program{"/15/pg_dump", "15.1", 15}, program{"/18/pg_dump", "18.4", 18}
 	pg := append(pgDumpWays(p15, 2, true, true), pgDumpWays(p18, 2, true, false)...)
-	pg = append(append(pg, plainZstd(p15, "zstd")), weirWays("weir", 2, Plan{Slow: true}, "--no-analyze")...)
+	pg = append(append(pg, plainZstd(p15, "zstd")), weirWays("/builds/weir-1.2", 2, Plan{Slow: true}, "--no-analyze")...)
 	my := append(mydumperWays(program{"/a/mydumper", "0.10.0", 0}, 2), mydumperWays(program{"/b/mydumper", "1.0.3", 1}, 2)...)
 	my = append(append(my, mariadbDump("d", "c", "z")), weirWays("weir", 2, Plan{Slow: true}, "")...)
 	for _, ways := range [][]way{pg, my, profileWays("weir", []string{"balanced", "turbo"})} {
@@ -138,6 +138,8 @@ func TestWaysHaveNamesOfTheirOwn(t *testing.T) {
 				names[name], dirs[dir] = true, true
 				if d := w.describe(kind); d == "" || strings.Contains(d, "/15/") {
 					t.Errorf("%s: %q", name, d)
+				} else if w.tells && !strings.HasPrefix(d, "weir ") {
+					t.Errorf("%s: %q: another build is another way", name, d)
 				}
 			}
 			if len(names) == 0 {

@@ -245,10 +245,15 @@ func settingWays(binary string, jobs int, all bool) []way {
 // describe is the command of a way for readers, without the server's address.
 func (w way) describe(kind string) string {
 	db, dir := place{dsn: "DSN", database: "DB", host: "HOST", port: "PORT", user: "USER"}, "DIR"
+	p := w.dump
 	if kind == restores {
-		return w.restore(db, dir).String()
+		p = w.restore
 	}
-	return w.dump(db, dir).String()
+	line := p(db, dir)
+	if w.tells { // builds that are compared may have other names
+		line.stages[0][0] = "weir"
+	}
+	return line.String()
 }
 
 // named is the way's name in a kind of experiment.
