@@ -11,7 +11,7 @@ func lockFile(string) (*fileLock, error) {
 	return nil, errors.New("leading an outbox in SQLite needs the file locks of a Unix system")
 }
 
-func (l *fileLock) holds() error { return nil }
+func (l *fileLock) check() error { return nil }
 
 // Close does nothing.
 func (l *fileLock) Close() error { return nil }
