@@ -2,8 +2,6 @@ package mysql_test
 
 import (
 	"bytes"
-	"io"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +22,7 @@ func TestDropAtTheStart(t *testing.T) {
 		release := sync.OnceFunc(func() { close(released) })
 		t.Cleanup(release)
 		hold := sync.OnceFunc(func() { close(arrived); <-released })
-		addr := tapped(t, m.Addr(), func(b []byte) {
+		addr := overheard(t, m.Addr(), func(b []byte) {
 			if locks(b) {
 				hold()
 			}
@@ -73,7 +71,7 @@ func TestWriteAtTheStart(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
 		repeated := make(chan struct{})
-		addr := tapped(t, m.Addr(), func(b []byte) {
+		addr := overheard(t, m.Addr(), func(b []byte) {
 			step := "pin"
 			switch {
 			case locks(b):
@@ -117,45 +115,4 @@ func TestWriteAtTheStart(t *testing.T) {
 // locks reports whether a client sends the statement that locks out writers.
 func locks(b []byte) bool {
 	return bytes.Contains(b, []byte("BACKUP STAGE START")) || bytes.Contains(b, []byte("FLUSH TABLES WITH READ LOCK"))
-}
-
-// tapped listens in front of a server, and calls sent with what clients send before it passes
-// that on.
-func tapped(t *testing.T, server string, sent func([]byte)) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	forward := func(to, from net.Conn) {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			sent(buf[:n])
-			if _, e := to.Write(buf[:n]); e != nil || err != nil {
-				to.Close()
-				return
-			}
-		}
-	}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			upstream, err := net.Dial("tcp", server)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go forward(upstream, client)
-			go func() {
-				_, _ = io.Copy(client, upstream) // its end is the client's
-				client.Close()
-			}()
-		}
-	}()
-	return l.Addr().String()
 }
